@@ -1,0 +1,41 @@
+# Every target works alone on a fresh clone with nothing but python3 (3.11+) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: setup demo test test-slow lint format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): setup.cfg setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "tfp_lhnn needs Python 3.11 or newer; %s is %d.%d. Name another one: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/energy_conservation.py --output figures
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python benchmarks/training.py
+
+clean:
+	rm -rf $(VENV) figures build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

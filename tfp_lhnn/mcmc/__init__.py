@@ -1,0 +1,1 @@
+"""One transition: the pieces of a NUTS step whose gradients a network supplies."""
