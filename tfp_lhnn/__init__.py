@@ -1,5 +1,24 @@
 """NUTS on the gradients of a latent Hamiltonian neural network, for TFP."""
 
+from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
+from tfp_lhnn.mcmc import (
+    LatentHNNKernelResults,
+    LatentHNNNoUTurnSampler,
+    LatentHNNStats,
+    trace_stats,
+)
+from tfp_lhnn.network import LatentHNN
+from tfp_lhnn.training_data import TrainingData, simulate_training_data
 
-__all__ = ["__version__"]
+__all__ = [
+    "LatentHNN",
+    "LatentHNNKernelResults",
+    "LatentHNNNoUTurnSampler",
+    "LatentHNNStats",
+    "TrainingData",
+    "__version__",
+    "simulate_training_data",
+    "targets",
+    "trace_stats",
+]

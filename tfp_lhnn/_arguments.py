@@ -1,0 +1,61 @@
+"""Checks of arguments that many functions take, with messages that name them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = ["check_count", "checked_step_size", "stateless_seed"]
+
+
+def check_count(name: str, value: Any, minimum: int) -> None:
+    """Raises TypeError unless `value` is an int, ValueError if below `minimum`."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"`{name}` is {value!r}; expected an int.")
+    if value < minimum:
+        raise ValueError(f"`{name}` is {value}; expected {minimum} or more.")
+
+
+def checked_step_size(step_size: Any) -> float:
+    """Returns the step size; raises TypeError or ValueError unless it can be one."""
+    array = np.asarray(step_size)
+    if array.shape != () or array.dtype.kind not in "fiu":
+        raise TypeError(f"`step_size` is {step_size!r}; expected one number.")
+    if not math.isfinite(array) or array <= 0:
+        raise ValueError(f"`step_size` is {array}; expected a finite number above 0.")
+    return float(array)
+
+
+def stateless_seed(seed: Any, salt: str) -> tf.Tensor:
+    """Makes a stateless seed of whatever the user gave.
+
+    An int becomes a pair here because TFP takes it as the seed of a *stateful* draw,
+    which gives other numbers at the next call.
+
+    Args:
+      seed: An int, a pair of ints, or an integer Tensor `[2]`.
+      salt: The purpose; other purposes draw other numbers from the same seed.
+
+    Returns:
+      A seed, int32 `[2]`.
+
+    Raises:
+      TypeError: If the seed is anything else.
+    """
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        words = [int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF]
+    else:
+        array = np.asarray(seed)
+        if array.shape != (2,) or array.dtype.kind not in "iu":
+            raise TypeError(
+                f"`seed` is {seed!r}; expected an int, a pair of ints, or an integer "
+                "Tensor of shape [2]."
+            )
+        words = [int(word) & 0xFFFFFFFF for word in array]
+    pair = np.array(words, np.uint32).view(np.int32)
+    return tfp.random.sanitize_seed(tf.constant(pair), salt=salt)

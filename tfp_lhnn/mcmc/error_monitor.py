@@ -1,0 +1,277 @@
+"""Whose gradient makes a leaf: the policies of `error_monitor`.
+
+Each monitor offers the two functions that a trajectory needs (`Monitor`): the start of
+a draw, and one leaf. What it has to remember travels in `MonitorState`.
+"""
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetCalls, TargetSource
+from tfp_lhnn.mcmc.integrator import (
+    PhasePoint,
+    finish_step,
+    kinetic_energy,
+    leapfrog,
+    select_chains,
+    start_step,
+)
+
+__all__ = ["CooldownMonitor", "Leaf", "Monitor", "MonitorState", "NoMonitor"]
+
+
+class MonitorState(NamedTuple):
+    """What a monitor knows of each chain.
+
+    Attributes:
+        in_fallback: whether this tree goes on with true gradients, `[chains]` bool.
+        fallback_remaining: draws after this one to be made with true gradients,
+            `[chains]` int32.
+        num_fallbacks: times the monitor fired, `[chains]` int32.
+        calls: what has been asked of the target.
+    """
+
+    in_fallback: tf.Tensor
+    fallback_remaining: tf.Tensor
+    num_fallbacks: tf.Tensor
+    calls: TargetCalls
+
+
+class Leaf(NamedTuple):
+    """A new end of the tree.
+
+    Attributes:
+        point: in phase space.
+        log_prob: the target's log density there, `[chains]`.
+        energy: true `H` there, `[chains]`; may be anything where it is not finite.
+    """
+
+    point: PhasePoint
+    log_prob: tf.Tensor
+    energy: tf.Tensor
+
+
+class Monitor(Protocol):
+    """What `trajectory` asks of a monitor."""
+
+    def begin_draw(
+        self, position: tf.Tensor, momentum: tf.Tensor, state: MonitorState
+    ) -> tuple[PhasePoint, MonitorState]:
+        """The start of a draw, with a gradient from the right source."""
+
+    def leaf(
+        self,
+        point: PhasePoint,
+        step: tf.Tensor,
+        reference_energy: tf.Tensor,
+        is_active: tf.Tensor,
+        state: MonitorState,
+    ) -> tuple[Leaf, MonitorState]:
+        """One leapfrog step.
+
+        Args:
+            point: the end of the tree that grows.
+            step: signed step sizes, `[chains, 1]` or `[chains, dim]`; zero for the
+                chains that are not active.
+            reference_energy: `−ln u`, `[chains]`.
+            is_active: chains whose tree still grows, `[chains]`; only they count.
+            state: what the monitor knows.
+
+        Returns:
+            The leaf and what the monitor knows now.
+        """
+
+
+class NoMonitor:
+    """Network gradients only.
+
+    Exact for a separable network: the force depends on the position alone and the true
+    `H` decides. Where the network is wrong, leaves are rejected and chains stick.
+
+    Args:
+        network: source of gradients.
+        target: source of densities.
+        inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSource,
+        target: TargetSource,
+        inverse_mass: tf.Tensor | None,
+    ) -> None:
+        self.network = network
+        self.target = target
+        self.inverse_mass = inverse_mass
+
+    def begin_draw(
+        self, position: tf.Tensor, momentum: tf.Tensor, state: MonitorState
+    ) -> tuple[PhasePoint, MonitorState]:
+        """The network's gradient, anew: a swap may have moved the state."""
+        gradient = self.network.gradient(position, momentum)
+        return PhasePoint(position, momentum, gradient), state
+
+    def leaf(
+        self,
+        point: PhasePoint,
+        step: tf.Tensor,
+        reference_energy: tf.Tensor,
+        is_active: tf.Tensor,
+        state: MonitorState,
+    ) -> tuple[Leaf, MonitorState]:
+        """One density of the target, no gradient."""
+        del reference_energy
+        leaf = self.network_leaf(point, step)
+        return leaf, state._replace(calls=state.calls.add_evaluation(is_active))
+
+    def network_leaf(self, point: PhasePoint, step: tf.Tensor) -> Leaf:
+        """A leapfrog step on network gradients and the true energy at its end."""
+        end = leapfrog(point, step, self.inverse_mass, self.network.gradient)
+        log_prob = self.target.log_prob(end.position)
+        energy = kinetic_energy(end.momentum, self.inverse_mass) - log_prob
+        return Leaf(end, log_prob, energy)
+
+
+class CooldownMonitor(NoMonitor):
+    """The paper's monitor: its Algorithms 1 and 2.
+
+    A network leaf with `ε > max_hnn_energy_diff` raises the chain's flag and is redone
+    from its start with true gradients; the rest of the tree and the next
+    `num_fallback_samples − 1` draws go on with these.
+
+    The target's gradient is computed only when some chain needs it, and so are the
+    network's and the density beside it.
+
+    Args:
+        network: source of gradients.
+        target: source of densities, and of gradients in the fallback.
+        inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
+        max_hnn_energy_diff: the paper's `Δ_max^hnn`.
+        num_fallback_samples: the paper's `N_lf`.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSource,
+        target: TargetSource,
+        inverse_mass: tf.Tensor | None,
+        max_hnn_energy_diff: float,
+        num_fallback_samples: int,
+    ) -> None:
+        super().__init__(network, target, inverse_mass)
+        self.max_hnn_energy_diff = max_hnn_energy_diff
+        self.num_fallback_samples = num_fallback_samples
+
+    def begin_draw(
+        self, position: tf.Tensor, momentum: tf.Tensor, state: MonitorState
+    ) -> tuple[PhasePoint, MonitorState]:
+        """Counts the cool-down on and gives chains in it their true gradient.
+
+        The paper counts draws with the flag up and lowers it at `N_lf`; here the draws
+        that remain are counted down, which is the same.
+        """
+        in_fallback = state.fallback_remaining > 0
+        state = state._replace(
+            in_fallback=in_fallback,
+            fallback_remaining=tf.maximum(state.fallback_remaining - 1, 0),
+        )
+        gradient = tf.cond(
+            tf.reduce_all(in_fallback),
+            lambda: tf.zeros_like(position),
+            lambda: self.network.gradient(position, momentum),
+        )
+        gradient, calls = self._true_gradient_where(
+            in_fallback, position, gradient, state.calls
+        )
+        point = PhasePoint(position, momentum, gradient, in_fallback)
+        return point, state._replace(calls=calls)
+
+    def leaf(
+        self,
+        point: PhasePoint,
+        step: tf.Tensor,
+        reference_energy: tf.Tensor,
+        is_active: tf.Tensor,
+        state: MonitorState,
+    ) -> tuple[Leaf, MonitorState]:
+        """A network leaf, redone with true gradients for the chains that need it."""
+        by_network = is_active & ~state.in_fallback
+        leaf, calls = tf.cond(
+            tf.reduce_any(by_network),
+            lambda: self._counted_network_leaf(point, step, by_network, state.calls),
+            lambda: (_stay(point, reference_energy), state.calls),
+        )
+        # Negated so that an energy that is not a number fires too.
+        fires = by_network & ~(
+            leaf.energy - reference_energy <= self.max_hnn_energy_diff
+        )
+        by_target = (is_active & state.in_fallback) | fires
+        leaf, calls = tf.cond(
+            tf.reduce_any(by_target),
+            lambda: self._true_leaf_where(by_target, point, step, leaf, calls),
+            lambda: (leaf, calls),
+        )
+        return leaf, MonitorState(
+            in_fallback=state.in_fallback | fires,
+            fallback_remaining=tf.where(
+                fires, self.num_fallback_samples - 1, state.fallback_remaining
+            ),
+            num_fallbacks=state.num_fallbacks + tf.cast(fires, tf.int32),
+            calls=calls,
+        )
+
+    def _counted_network_leaf(
+        self,
+        point: PhasePoint,
+        step: tf.Tensor,
+        needed: tf.Tensor,
+        calls: TargetCalls,
+    ) -> tuple[Leaf, TargetCalls]:
+        leaf = self.network_leaf(point, step)
+        end = leaf.point._replace(has_true_gradient=tf.zeros_like(needed))
+        return leaf._replace(point=end), calls.add_evaluation(needed)
+
+    def _true_leaf_where(
+        self,
+        needed: tf.Tensor,
+        point: PhasePoint,
+        step: tf.Tensor,
+        otherwise: Leaf,
+        calls: TargetCalls,
+    ) -> tuple[Leaf, TargetCalls]:
+        """A leaf from `point` on true gradients for the chains in `needed`."""
+        gradient, calls = self._true_gradient_where(
+            needed & ~point.has_true_gradient, point.position, point.gradient, calls
+        )
+        position, half_momentum = start_step(
+            point._replace(gradient=gradient), step, self.inverse_mass
+        )
+        log_prob, gradient = self.target.log_prob_and_gradient(position)
+        momentum = finish_step(half_momentum, gradient, step)
+        energy = kinetic_energy(momentum, self.inverse_mass) - log_prob
+        leaf = Leaf(PhasePoint(position, momentum, gradient, needed), log_prob, energy)
+        return select_chains(needed, leaf, otherwise), calls.add_gradient(needed)
+
+    def _true_gradient_where(
+        self,
+        needed: tf.Tensor,
+        position: tf.Tensor,
+        otherwise: tf.Tensor,
+        calls: TargetCalls,
+    ) -> tuple[tf.Tensor, TargetCalls]:
+        """The target's gradient for the chains in `needed`, if there are any."""
+
+        def evaluate() -> tuple[tf.Tensor, TargetCalls]:
+            _, gradient = self.target.log_prob_and_gradient(position)
+            return (
+                tf.where(needed[:, tf.newaxis], gradient, otherwise),
+                calls.add_gradient(needed),
+            )
+
+        return tf.cond(tf.reduce_any(needed), evaluate, lambda: (otherwise, calls))
+
+
+def _stay(point: PhasePoint, like: tf.Tensor) -> Leaf:
+    """A leaf that no chain will use."""
+    return Leaf(point, tf.zeros_like(like), tf.zeros_like(like))

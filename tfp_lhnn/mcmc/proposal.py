@@ -1,0 +1,126 @@
+"""Which leaf of the tree becomes the next draw."""
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = [
+    "TRAJECTORY_SAMPLING",
+    "LeafWeights",
+    "MultinomialWeights",
+    "Proposal",
+    "SliceWeights",
+    "choose",
+]
+
+
+class Proposal(NamedTuple):
+    """The leaf chosen so far from a set of leaves, with the weight of the set.
+
+    Attributes:
+        position: `[chains, dim]`.
+        log_prob: the target's log density there, `[chains]`.
+        energy: true `H` there, `[chains]`.
+        weight: of all leaves in the set, as a `LeafWeights` measures it, `[chains]`.
+    """
+
+    position: tf.Tensor
+    log_prob: tf.Tensor
+    energy: tf.Tensor
+    weight: tf.Tensor
+
+
+class LeafWeights(Protocol):
+    """How much a leaf counts, in whatever unit (counts, or logarithms)."""
+
+    nothing: float
+    start: float
+
+    @staticmethod
+    def log_height(log_uniform: tf.Tensor) -> tf.Tensor:
+        """Log of the slice's height relative to the start's density, `[chains]`."""
+
+    @staticmethod
+    def leaf(energy_error: tf.Tensor) -> tf.Tensor:
+        """Weight of a leaf with energy error `ε = H + ln u`, `[chains]`."""
+
+    @staticmethod
+    def add(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Weight of two sets together, `[chains]`."""
+
+    @staticmethod
+    def is_chosen(uniform: tf.Tensor, weight: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        """An event of probability `min(1, weight / total)`, never for no weight."""
+
+
+class SliceWeights:
+    """Counts of leaves in the slice `u ≤ exp(−H)` (Hoffman and Gelman; the paper)."""
+
+    nothing = 0.0
+    start = 1.0
+
+    @staticmethod
+    def log_height(log_uniform: tf.Tensor) -> tf.Tensor:
+        """`ln u = ln Uniform(0, 1) − H₀`."""
+        return log_uniform
+
+    @staticmethod
+    def leaf(energy_error: tf.Tensor) -> tf.Tensor:
+        """One if the leaf is in the slice, `ε ≤ 0`, else zero."""
+        return tf.cast(energy_error <= 0.0, energy_error.dtype)
+
+    @staticmethod
+    def add(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Sum of the counts."""
+        return first + second
+
+    @staticmethod
+    def is_chosen(uniform: tf.Tensor, weight: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        """Multiplied out, so that an empty set is no division by zero."""
+        return uniform * total < weight
+
+
+class MultinomialWeights:
+    """Logarithms of `exp(H₀ − H)` (Betancourt; Stan, TFP)."""
+
+    nothing = float("-inf")
+    start = 0.0
+
+    @staticmethod
+    def log_height(log_uniform: tf.Tensor) -> tf.Tensor:
+        """No slice: errors are measured from the start itself."""
+        return tf.zeros_like(log_uniform)
+
+    @staticmethod
+    def leaf(energy_error: tf.Tensor) -> tf.Tensor:
+        """`H₀ − H`."""
+        return -energy_error
+
+    @staticmethod
+    def add(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """`log(e^first + e^second)`."""
+        return tfp.math.log_add_exp(first, second)
+
+    @staticmethod
+    def is_chosen(uniform: tf.Tensor, weight: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        """In logarithms."""
+        return tf.math.log(uniform) + total < weight
+
+
+TRAJECTORY_SAMPLING: dict[str, type[LeafWeights]] = {
+    "slice": SliceWeights,
+    "multinomial": MultinomialWeights,
+}
+
+
+def choose(
+    is_new: tf.Tensor, new: Proposal, old: Proposal, weight: tf.Tensor
+) -> Proposal:
+    """The new proposal for the chains in `is_new` (`[chains]`), else the old one."""
+    return Proposal(
+        position=tf.where(is_new[:, tf.newaxis], new.position, old.position),
+        log_prob=tf.where(is_new, new.log_prob, old.log_prob),
+        energy=tf.where(is_new, new.energy, old.energy),
+        weight=weight,
+    )

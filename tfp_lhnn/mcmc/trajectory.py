@@ -1,0 +1,332 @@
+"""The No-U-Turn tree: doublings outside, leaves inside, no recursion.
+
+The same tree as Hoffman and Gelman's Algorithm 3 builds by recursion: leaves come in
+the same order, and a leaf is compared with the first leaf of every sub-tree that it
+closes (`uturn`). Choosing among leaves one by one, as they come, has the same law as
+choosing between the halves of each sub-tree.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_lhnn.mcmc.error_monitor import Leaf, Monitor, MonitorState
+from tfp_lhnn.mcmc.integrator import PhasePoint, select_chains
+from tfp_lhnn.mcmc.proposal import LeafWeights, Proposal, choose
+from tfp_lhnn.mcmc.uturn import (
+    Checkpoints,
+    SubtreeTables,
+    new_checkpoints,
+    turns,
+    turns_within,
+)
+
+__all__ = ["Progress", "Randomness", "Settings", "TreeState", "build_tree"]
+
+
+class Settings(NamedTuple):
+    """What stays fixed while a tree grows.
+
+    Attributes:
+        step: step sizes, `[1, 1]`, `[1, dim]` or `[chains, dim]`.
+        max_energy_diff: a leaf with `ε` above it stops the tree (`Δ_max^lf`).
+        max_tree_depth: number of doublings.
+        tables: of `SubtreeTables(max_tree_depth)`.
+        weights: how leaves are weighed.
+        monitor: whose gradients are used.
+    """
+
+    step: tf.Tensor
+    max_energy_diff: float
+    max_tree_depth: int
+    tables: SubtreeTables
+    weights: type[LeafWeights]
+    monitor: Monitor
+
+
+class Randomness(NamedTuple):
+    """All that is random in a tree, given its momentum.
+
+    Attributes:
+        log_uniform: log of the slice variable, `[chains]`.
+        is_forward: direction of each doubling, `[max_tree_depth, chains]` bool.
+        merge_uniform: decides between the old tree and the new half,
+            `[max_tree_depth, chains]`.
+        leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
+    """
+
+    log_uniform: tf.Tensor
+    is_forward: tf.Tensor
+    merge_uniform: tf.Tensor
+    leaf_seed: tf.Tensor
+
+
+class Progress(NamedTuple):
+    """How far each chain's tree has come, `[chains]` each.
+
+    Attributes:
+        is_active: it still grows.
+        is_divergent: a leaf stopped it by its energy.
+        num_leaves: leapfrog steps taken, int32.
+        accept_sum: sum over the leaves of `min(1, exp(H₀ − H))`.
+    """
+
+    is_active: tf.Tensor
+    is_divergent: tf.Tensor
+    num_leaves: tf.Tensor
+    accept_sum: tf.Tensor
+
+
+class TreeState(NamedTuple):
+    """The tree after some doublings.
+
+    Attributes:
+        depth: number of doublings, `[]` int32.
+        left: end with the smallest time.
+        right: end with the largest time.
+        proposal: the next draw, as far as it is known.
+        is_accepted: whether it is another point than the start, `[chains]`.
+        progress: of each chain.
+        checkpoints: room for the U-turn check; carried so that it is allocated once.
+        monitor: state of the monitor.
+    """
+
+    depth: tf.Tensor
+    left: PhasePoint
+    right: PhasePoint
+    proposal: Proposal
+    is_accepted: tf.Tensor
+    progress: Progress
+    checkpoints: Checkpoints
+    monitor: MonitorState
+
+
+class _SubtreeState(NamedTuple):
+    """The new half of a tree after some leaves; fields as in `TreeState`."""
+
+    leaf: tf.Tensor
+    point: PhasePoint
+    proposal: Proposal
+    progress: Progress
+    checkpoints: Checkpoints
+    monitor: MonitorState
+
+
+def build_tree(
+    settings: Settings,
+    start: PhasePoint,
+    log_prob: tf.Tensor,
+    energy: tf.Tensor,
+    monitor_state: MonitorState,
+    randomness: Randomness,
+) -> TreeState:
+    """Doubles the tree until every chain has made a U-turn, diverged or had enough.
+
+    Args:
+        settings: what stays fixed.
+        start: where the draw starts.
+        log_prob: the target's log density there, `[chains]`.
+        energy: true `H` there, `[chains]`.
+        monitor_state: state of the monitor at the start of the draw.
+        randomness: all that is random.
+
+    Returns:
+        The finished tree.
+    """
+    reference_energy = energy - settings.weights.log_height(randomness.log_uniform)
+    everywhere = tf.ones_like(energy, dtype=tf.bool)
+    nowhere = tf.zeros_like(everywhere)
+    initial = TreeState(
+        depth=tf.zeros([], tf.int32),
+        left=start,
+        right=start,
+        proposal=Proposal(
+            start.position,
+            log_prob,
+            energy,
+            tf.fill(tf.shape(energy), tf.cast(settings.weights.start, energy.dtype)),
+        ),
+        is_accepted=nowhere,
+        progress=Progress(
+            is_active=everywhere,
+            is_divergent=nowhere,
+            num_leaves=tf.zeros_like(energy, dtype=tf.int32),
+            accept_sum=tf.zeros_like(energy),
+        ),
+        checkpoints=new_checkpoints(settings.tables, start.position),
+        monitor=monitor_state,
+    )
+
+    def grows(tree: TreeState) -> tf.Tensor:
+        return (tree.depth < settings.max_tree_depth) & tf.reduce_any(
+            tree.progress.is_active
+        )
+
+    def double(tree: TreeState) -> tuple[TreeState]:
+        return (_double(settings, reference_energy, energy, randomness, tree),)
+
+    (tree,) = tf.while_loop(grows, double, (initial,))
+    return tree
+
+
+def _double(
+    settings: Settings,
+    reference_energy: tf.Tensor,
+    initial_energy: tf.Tensor,
+    randomness: Randomness,
+    tree: TreeState,
+) -> TreeState:
+    """Adds as many leaves as there are, at one end or the other."""
+    is_forward = randomness.is_forward[tree.depth]
+    step = tf.where(is_forward[:, tf.newaxis], settings.step, -settings.step)
+    half = _build_subtree(
+        settings, step, reference_energy, initial_energy, randomness, tree, is_forward
+    )
+    # A half that was stopped gives no draw: its other end might not lead back here.
+    is_complete = half.progress.is_active
+    is_new = is_complete & settings.weights.is_chosen(
+        randomness.merge_uniform[tree.depth], half.proposal.weight, tree.proposal.weight
+    )
+    left = select_chains(is_forward, tree.left, half.point)
+    right = select_chains(is_forward, half.point, tree.right)
+    turned = turns(
+        (right.position - left.position) / settings.step, left.momentum, right.momentum
+    )
+    return TreeState(
+        depth=tree.depth + 1,
+        left=left,
+        right=right,
+        proposal=choose(
+            is_new,
+            half.proposal,
+            tree.proposal,
+            settings.weights.add(tree.proposal.weight, half.proposal.weight),
+        ),
+        is_accepted=tree.is_accepted | is_new,
+        progress=half.progress._replace(is_active=is_complete & ~turned),
+        checkpoints=half.checkpoints,
+        monitor=half.monitor,
+    )
+
+
+def _build_subtree(
+    settings: Settings,
+    step: tf.Tensor,
+    reference_energy: tf.Tensor,
+    initial_energy: tf.Tensor,
+    randomness: Randomness,
+    tree: TreeState,
+    is_forward: tf.Tensor,
+) -> _SubtreeState:
+    """The new half: `2 ** depth` leaves, or fewer if every chain stops."""
+    num_leaves = tf.bitwise.left_shift(1, tree.depth)
+    # Leaves before this half: makes the seed of each leaf of a draw its own.
+    leaf_seed = randomness.leaf_seed + tf.stack([0, num_leaves])
+    inverse_step = 1.0 / step
+    slots = tf.constant(settings.tables.slots)
+    initial = _SubtreeState(
+        leaf=tf.zeros([], tf.int32),
+        point=select_chains(is_forward, tree.right, tree.left),
+        proposal=tree.proposal._replace(
+            weight=tf.fill(
+                tf.shape(initial_energy),
+                tf.cast(settings.weights.nothing, initial_energy.dtype),
+            )
+        ),
+        progress=tree.progress,
+        checkpoints=tree.checkpoints,
+        monitor=tree.monitor,
+    )
+
+    def grows(half: _SubtreeState) -> tf.Tensor:
+        return (half.leaf < num_leaves) & tf.reduce_any(half.progress.is_active)
+
+    def add_leaf(half: _SubtreeState) -> tuple[_SubtreeState]:
+        is_active = half.progress.is_active
+        # Chains that are done stand still: no target sees where they might have run.
+        leaf, monitor = settings.monitor.leaf(
+            half.point,
+            tf.where(is_active[:, tf.newaxis], step, 0.0),
+            reference_energy,
+            is_active,
+            half.monitor,
+        )
+        error = _energy_error(leaf, reference_energy)
+        uniform = tf.random.stateless_uniform(
+            tf.shape(error), leaf_seed + tf.stack([0, half.leaf]), dtype=error.dtype
+        )
+        write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
+        end = leaf.point
+        turned = turns_within(
+            half.checkpoints,
+            first_slot,
+            end_slot,
+            end.position,
+            end.momentum,
+            inverse_step,
+        )
+        return (
+            _SubtreeState(
+                leaf=half.leaf + 1,
+                point=end,
+                proposal=_add_to_proposal(
+                    settings.weights, half.proposal, leaf, error, is_active, uniform
+                ),
+                progress=_advance(
+                    half.progress,
+                    is_divergent=~(error <= settings.max_energy_diff),
+                    turned=turned,
+                    energy_gain=initial_energy - leaf.energy,
+                ),
+                checkpoints=Checkpoints(
+                    half.checkpoints.position.write(write_slot, end.position),
+                    half.checkpoints.momentum.write(write_slot, end.momentum),
+                ),
+                monitor=monitor,
+            ),
+        )
+
+    (half,) = tf.while_loop(grows, add_leaf, (initial,))
+    return half
+
+
+def _energy_error(leaf: Leaf, reference_energy: tf.Tensor) -> tf.Tensor:
+    """`ε = H + ln u`; infinite where anything about the leaf is not finite."""
+    # A gradient or position that is not finite makes the kinetic energy so too.
+    infinity = tf.constant(float("inf"), leaf.energy.dtype)
+    return tf.where(
+        tf.math.is_finite(leaf.energy), leaf.energy - reference_energy, infinity
+    )
+
+
+def _add_to_proposal(
+    weights: type[LeafWeights],
+    proposal: Proposal,
+    leaf: Leaf,
+    error: tf.Tensor,
+    is_active: tf.Tensor,
+    uniform: tf.Tensor,
+) -> Proposal:
+    """Takes a leaf into the set and chooses it with its share of the weight."""
+    weight = tf.where(
+        is_active, weights.leaf(error), tf.cast(weights.nothing, error.dtype)
+    )
+    total = weights.add(proposal.weight, weight)
+    new = Proposal(leaf.point.position, leaf.log_prob, leaf.energy, weight)
+    return choose(weights.is_chosen(uniform, weight, total), new, proposal, total)
+
+
+def _advance(
+    progress: Progress,
+    is_divergent: tf.Tensor,
+    turned: tf.Tensor,
+    energy_gain: tf.Tensor,
+) -> Progress:
+    """Counts a leaf for the chains that are active."""
+    accept = tf.where(is_divergent, 0.0, tf.exp(tf.minimum(energy_gain, 0.0)))
+    return Progress(
+        is_active=progress.is_active & ~is_divergent & ~turned,
+        is_divergent=progress.is_divergent | (progress.is_active & is_divergent),
+        num_leaves=progress.num_leaves + tf.cast(progress.is_active, tf.int32),
+        accept_sum=progress.accept_sum + tf.where(progress.is_active, accept, 0.0),
+    )

@@ -1,0 +1,129 @@
+"""The U-turn criterion, on a whole tree and on every sub-tree of a growing one."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["Checkpoints", "SubtreeTables", "new_checkpoints", "turns", "turns_within"]
+
+
+def turns(
+    displacement: tf.Tensor,
+    first_momentum: tf.Tensor,
+    last_momentum: tf.Tensor,
+) -> tf.Tensor:
+    """Whether either end of a stretch has begun to come back, `[chains]`.
+
+    `Δq·p` at both ends: the criterion of Hoffman and Gelman, and the same after any
+    linear change of coordinates, so it serves every mass matrix.
+
+    Args:
+        displacement: position at the end with the larger time minus that at the other,
+            in units of the step, `[chains, dim]`.
+        first_momentum: at one end, `[chains, dim]`.
+        last_momentum: at the other end, `[chains, dim]`.
+    """
+    first = tf.reduce_sum(displacement * first_momentum, axis=-1)
+    last = tf.reduce_sum(displacement * last_momentum, axis=-1)
+    return ~((first >= 0.0) & (last >= 0.0))
+
+
+class SubtreeTables:
+    """Which earlier leaves a leaf is compared with, worked out once in Python.
+
+    Leaf `n` of a sub-tree closes one balanced sub-tree for each trailing 1 of `n` in
+    binary; the first leaves of these are even. An even leaf is kept in the slot that is
+    the number of 1s of `n / 2`: sub-trees that are still open never share a slot, and
+    those that `n` closes lie in neighbouring ones. So `log2` of the leaves is room
+    enough.
+
+    Args:
+        max_tree_depth: number of doublings; the largest sub-tree has half the leaves.
+
+    Attributes:
+        num_slots: how many leaves are kept.
+        slots: `[leaves, 3]`, for each leaf the slot it is written to, the first slot it
+            is compared with, and the slot after the last; the last two are the same
+            where there is nothing to compare.
+    """
+
+    def __init__(self, max_tree_depth: int) -> None:
+        leaves = range(2 ** (max_tree_depth - 1))
+        open_slots = [(leaf // 2).bit_count() for leaf in leaves]
+        num_closed = [(leaf ^ (leaf + 1)).bit_count() - 1 for leaf in leaves]
+        # Odd leaves open nothing; they are written to a slot that is never read.
+        self.num_slots = max(open_slots) + 2
+        self.slots = np.array(
+            [
+                (self.num_slots - 1 if leaf % 2 else slot, slot - closed + 1, slot + 1)
+                for leaf, slot, closed in zip(
+                    leaves, open_slots, num_closed, strict=True
+                )
+            ],
+            np.int32,
+        )
+
+
+class Checkpoints(NamedTuple):
+    """First leaves of the open sub-trees.
+
+    Attributes:
+        position: TensorArray of `[chains, dim]`.
+        momentum: TensorArray of `[chains, dim]`.
+    """
+
+    position: tf.TensorArray
+    momentum: tf.TensorArray
+
+
+def new_checkpoints(tables: SubtreeTables, like: tf.Tensor) -> Checkpoints:
+    """Room for the open sub-trees of positions shaped `like`, `[chains, dim]`."""
+
+    def room() -> tf.TensorArray:
+        array = tf.TensorArray(
+            like.dtype,
+            size=tables.num_slots,
+            clear_after_read=False,
+            element_shape=like.shape,
+        )
+        # XLA must know the element's shape before the loop begins.
+        return array.unstack(
+            tf.zeros(tf.concat([[tables.num_slots], tf.shape(like)], 0), like.dtype)
+        )
+
+    return Checkpoints(room(), room())
+
+
+def turns_within(
+    checkpoints: Checkpoints,
+    first_slot: tf.Tensor,
+    end_slot: tf.Tensor,
+    position: tf.Tensor,
+    momentum: tf.Tensor,
+    inverse_step: tf.Tensor,
+) -> tf.Tensor:
+    """Whether any sub-tree that a leaf closes has turned, `[chains]`.
+
+    Args:
+        checkpoints: first leaves of the open sub-trees.
+        first_slot: the slots to compare with begin here, `[]`; none if not below
+            `end_slot`.
+        end_slot: and end before here, `[]`.
+        position: of the leaf, `[chains, dim]`.
+        momentum: of the leaf, `[chains, dim]`.
+        inverse_step: one over the signed step, `[chains, 1]` or `[chains, dim]`: makes
+            displacement run with the time and weighs coordinates as their steps do.
+    """
+
+    def compare(slot: tf.Tensor, turned: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        displacement = (position - checkpoints.position.read(slot)) * inverse_step
+        return slot + 1, turned | turns(
+            displacement, checkpoints.momentum.read(slot), momentum
+        )
+
+    turned = tf.zeros_like(momentum[..., 0], dtype=tf.bool)
+    _, turned = tf.while_loop(
+        lambda slot, _: slot < end_slot, compare, (first_slot, turned)
+    )
+    return turned

@@ -1,0 +1,134 @@
+"""Checks of a kernel's arguments and state, each with a message that helps."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = [
+    "check_choice",
+    "check_dimension",
+    "check_log_prob",
+    "check_network",
+    "check_step_size",
+    "check_target",
+    "check_thresholds",
+]
+
+
+def check_target(target_log_prob_fn: Any) -> None:
+    """Refuses a target that cannot be called."""
+    if not callable(target_log_prob_fn):
+        raise TypeError(
+            "`target_log_prob_fn` must be callable; got "
+            f"{type(target_log_prob_fn).__name__}."
+        )
+
+
+def check_network(network: Any) -> None:
+    """Refuses what lacks Keras' pure call, or has not been built."""
+    needed = ("stateless_call", "trainable_variables", "non_trainable_variables")
+    missing = [name for name in needed if not hasattr(network, name)]
+    if missing:
+        raise TypeError(
+            f"`network` must be a Keras model such as tfp_lhnn.LatentHNN; got "
+            f"{type(network).__name__}, which has no {', '.join(missing)}."
+        )
+    if not getattr(network, "built", True):
+        raise ValueError(
+            "`network` has no weights yet: call it once on a batch of positions before "
+            "making a kernel of it."
+        )
+
+
+def check_step_size(step_size: Any) -> None:
+    """Refuses step sizes that are not positive, where their values are known."""
+    for step in tf.nest.flatten(step_size):
+        value = tf.get_static_value(step) if tf.is_tensor(step) else step
+        if isinstance(value, tf.Variable):
+            value = value.numpy() if tf.executing_eagerly() else None
+        if value is None:
+            continue
+        value = np.asarray(value)
+        if not np.issubdtype(value.dtype, np.number):
+            raise TypeError(f"`step_size` must be a number; got {step!r}.")
+        if not (np.isfinite(value) & (value > 0)).all():
+            raise ValueError(f"`step_size` must be positive and finite; got {value}.")
+
+
+def check_thresholds(max_hnn_energy_diff: float, max_energy_diff: float) -> None:
+    """Refuses thresholds that are not positive, or in the wrong order."""
+    _check_number(max_hnn_energy_diff, "max_hnn_energy_diff")
+    _check_number(max_energy_diff, "max_energy_diff")
+    if not (max_hnn_energy_diff > 0 or max_hnn_energy_diff == -math.inf):
+        raise ValueError(
+            "`max_hnn_energy_diff` must be positive (or minus infinity, for true "
+            f"gradients throughout); got {max_hnn_energy_diff}."
+        )
+    if not max_energy_diff > 0:
+        raise ValueError(f"`max_energy_diff` must be positive; got {max_energy_diff}.")
+    if max_hnn_energy_diff > max_energy_diff:
+        raise ValueError(
+            f"`max_hnn_energy_diff` ({max_hnn_energy_diff}) must not exceed "
+            f"`max_energy_diff` ({max_energy_diff}): the first asks for true "
+            "gradients, the second gives up."
+        )
+
+
+def _check_number(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"`{name}` must be a number; got {type(value).__name__}.")
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """Refuses what is not one of the names."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {tuple(choices)}; got {value!r}.")
+
+
+def check_dimension(network: Any, dim: int) -> None:
+    """Refuses a network that says it has another dimension than the state."""
+    network_dim = getattr(network, "dim", dim)
+    if network_dim != dim:
+        raise ValueError(
+            f"`network` has dim={network_dim}, but a state of the chain has {dim} "
+            "coordinates (all parts, flattened)."
+        )
+
+
+def check_log_prob(log_prob: tf.Tensor, parts: Sequence[tf.Tensor]) -> None:
+    """Refuses values of the target that no chain can start with.
+
+    The finiteness of values is checked when they are known (eagerly), and by an
+    assertion in a graph; XLA drops assertions.
+    """
+    if not log_prob.dtype.is_floating or log_prob.dtype != parts[0].dtype:
+        raise TypeError(
+            f"`target_log_prob_fn` returned {log_prob.dtype.name} for a state of "
+            f"{parts[0].dtype.name}; expected the same floating type."
+        )
+    for part in parts:
+        rank = log_prob.shape.rank
+        if rank is None or part.shape.rank is None:
+            raise ValueError(
+                f"`target_log_prob_fn` returned shape {log_prob.shape} for a state of "
+                f"shape {part.shape}; both ranks must be known before running."
+            )
+        if not part.shape[:rank].is_compatible_with(log_prob.shape):
+            raise ValueError(
+                f"`target_log_prob_fn` returned shape {log_prob.shape} for a state of "
+                f"shape {part.shape}; expected the leading (chain) dimensions of the "
+                "state."
+            )
+    is_finite = tf.reduce_all(tf.math.is_finite(log_prob))
+    message = (
+        "`init_state` has a log density that is not finite in some chain; start every "
+        "chain where `target_log_prob_fn` is finite."
+    )
+    if tf.executing_eagerly():
+        if not bool(is_finite):
+            raise ValueError(f"{message} Got {log_prob.numpy()}.")
+    else:
+        tf.debugging.Assert(is_finite, [message])
