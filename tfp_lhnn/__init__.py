@@ -9,6 +9,7 @@ from tfp_lhnn.mcmc import (
     trace_stats,
 )
 from tfp_lhnn.network import LatentHNN
+from tfp_lhnn.training import TrainingHistory, train
 from tfp_lhnn.training_data import TrainingData, simulate_training_data
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "LatentHNNNoUTurnSampler",
     "LatentHNNStats",
     "TrainingData",
+    "TrainingHistory",
     "__version__",
     "simulate_training_data",
     "targets",
     "trace_stats",
+    "train",
 ]

@@ -87,15 +87,22 @@ class TrainingLoop:
             for p in (points, held_out)
         )
         optimizer.build(network.trainable_variables)
-        self._compiled = tf.function(
-            self._steps, jit_compile=jit_compile, autograph=False
-        )
+        self._jit_compile = jit_compile
+        self._compiled: Any = None
 
     def run(self, rows: np.ndarray, num_steps: int) -> LossCurve:
-        """Runs the first `num_steps` steps of `rows`, `[steps, batch]`; maybe none."""
-        results = self._compiled(
-            tf.constant(rows, tf.int32), tf.constant(num_steps, tf.int32)
-        )
+        """Runs the first `num_steps` steps, maybe none, of `rows`, `[steps, batch]`.
+
+        All calls must have the same shape of `rows`.
+        """
+        arguments = tf.constant(rows, tf.int32), tf.constant(num_steps, tf.int32)
+        if self._compiled is None:
+            # A concrete function: TensorFlow would warn of retracing, since every loop
+            # traces this method once.
+            self._compiled = tf.function(
+                self._steps, jit_compile=self._jit_compile, autograph=False
+            ).get_concrete_function(*arguments)
+        results = self._compiled(*arguments)
         return LossCurve(*(float(x) for x in results))
 
     def weights(self) -> list[np.ndarray]:

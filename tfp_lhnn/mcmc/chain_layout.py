@@ -70,7 +70,8 @@ class ChainLayout:
             step_size: a value, or a list of one per part; each broadcasts with it.
 
         Raises:
-            ValueError: if there are neither one nor as many values as parts.
+            ValueError: if there are neither one nor as many values as parts, or a value
+                does not broadcast with its part.
         """
         steps = list(step_size) if isinstance(step_size, (list, tuple)) else [step_size]
         if len(steps) == 1 and steps[0].shape.rank == 0:
@@ -89,7 +90,7 @@ class ChainLayout:
             )
         return self.to_matrix(
             [
-                tf.broadcast_to(step, tf.shape(part))
+                _broadcast_step(step, part)
                 for step, part in zip(steps, self._parts, strict=True)
             ]
         )
@@ -110,6 +111,22 @@ class ChainLayout:
     def _with_batch(self, rows: tf.Tensor, event_shape: list[int]) -> tf.Tensor:
         if self._is_flat:
             return rows
-        return tf.reshape(
-            rows, tf.concat([self._dynamic_batch_shape, event_shape], axis=0)
+        if self._batch_shape.is_fully_defined():
+            return tf.reshape(rows, [*self._batch_shape, *event_shape])
+        event = tf.constant(event_shape, tf.int32)  # An empty list has another dtype.
+        return tf.reshape(rows, tf.concat([self._dynamic_batch_shape, event], axis=0))
+
+
+def _broadcast_step(step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+    try:
+        fits = tf.broadcast_static_shape(step.shape, part.shape).is_compatible_with(
+            part.shape
         )
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"`step_size` has a value of shape {step.shape}, which does not broadcast "
+            f"to its part of the state, of shape {part.shape}."
+        )
+    return tf.broadcast_to(step, tf.shape(part))

@@ -25,12 +25,13 @@ from tfp_lhnn.mcmc.gradient_source import (
 )
 from tfp_lhnn.mcmc.integrator import kinetic_energy
 from tfp_lhnn.mcmc.proposal import TRAJECTORY_SAMPLING
+from tfp_lhnn.mcmc.randomness import Randomness, draw
 from tfp_lhnn.mcmc.results import (
     MASS_NEEDS_SEPARABLE,
     LatentHNNKernelResults,
     UnitMass,
 )
-from tfp_lhnn.mcmc.trajectory import Randomness, Settings, build_tree
+from tfp_lhnn.mcmc.trajectory import Settings, TreeState, build_tree
 from tfp_lhnn.mcmc.uturn import SubtreeTables
 
 __all__ = ["LatentHNNNoUTurnSampler"]
@@ -254,40 +255,43 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
             previous = previous_kernel_results
             seed = tfp.random.sanitize_seed(seed)
             layout = ChainLayout(current_state, previous.target_log_prob)
+            position = layout.to_matrix(current_state)
             inverse_mass = self._inverse_mass(layout, previous.momentum_distribution)
-            monitor = self._monitor(layout, previous, inverse_mass)
-            log_prob = layout.to_rows(previous.target_log_prob)
-            momentum, randomness = _draw(
-                seed,
-                layout.to_matrix(current_state),
+            tree = self._grow_tree(
+                layout,
+                position,
+                previous,
                 inverse_mass,
-                self._parameters["max_tree_depth"],
-            )
-            start, monitor_state = monitor.begin_draw(
-                layout.to_matrix(current_state),
-                momentum,
-                _monitor_state(layout, previous),
-            )
-            tree = build_tree(
-                Settings(
-                    step=layout.step_to_matrix(previous.step_size),
-                    max_energy_diff=self._parameters["max_energy_diff"],
-                    max_tree_depth=self._parameters["max_tree_depth"],
-                    tables=self._tables,
-                    weights=TRAJECTORY_SAMPLING[
-                        self._parameters["trajectory_sampling"]
-                    ],
-                    monitor=monitor,
-                ),
-                start,
-                log_prob,
-                kinetic_energy(momentum, inverse_mass) - log_prob,
-                monitor_state,
-                randomness,
+                draw(seed, position, inverse_mass, self._parameters["max_tree_depth"]),
             )
             return layout.to_state(tree.proposal.position), _results(
                 layout, previous, tree, seed
             )
+
+    def _grow_tree(
+        self,
+        layout: ChainLayout,
+        position: tf.Tensor,
+        previous: LatentHNNKernelResults,
+        inverse_mass: tf.Tensor | None,
+        randomness: Randomness,
+    ) -> TreeState:
+        momentum = randomness.momentum
+        log_prob = layout.to_rows(previous.target_log_prob)
+        monitor = self._monitor(layout, previous, inverse_mass)
+        start, monitor_state = monitor.begin_draw(
+            position, momentum, _monitor_state(layout, previous)
+        )
+        settings = Settings(
+            step=layout.step_to_matrix(previous.step_size),
+            max_energy_diff=self._parameters["max_energy_diff"],
+            max_tree_depth=self._parameters["max_tree_depth"],
+            tables=self._tables,
+            weights=TRAJECTORY_SAMPLING[self._parameters["trajectory_sampling"]],
+            monitor=monitor,
+        )
+        energy = kinetic_energy(momentum, inverse_mass) - log_prob
+        return build_tree(settings, start, log_prob, energy, monitor_state, randomness)
 
     def _monitor(
         self,
@@ -319,33 +323,6 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
         )
 
 
-def _draw(
-    seed: tf.Tensor,
-    position: tf.Tensor,
-    inverse_mass: tf.Tensor | None,
-    max_tree_depth: int,
-) -> tuple[tf.Tensor, Randomness]:
-    """Momentum `[chains, dim]` and all that is random in its tree."""
-    momentum_seed, slice_seed, direction_seed, merge_seed, leaf_seed = tf.unstack(
-        tfp.random.split_seed(seed, n=5)
-    )
-    shape, dtype = tf.shape(position), position.dtype
-    chains = shape[:1]
-    doublings = tf.concat([[max_tree_depth], chains], axis=0)
-
-    momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
-    if inverse_mass is not None:
-        momentum = momentum * tf.math.rsqrt(inverse_mass)
-    # Uniform on (0, 1]: its logarithm is finite.
-    uniform = 1.0 - tf.random.stateless_uniform(chains, slice_seed, dtype=dtype)
-    return momentum, Randomness(
-        log_uniform=tf.math.log(uniform),
-        is_forward=tf.random.stateless_uniform(doublings, direction_seed) < 0.5,
-        merge_uniform=tf.random.stateless_uniform(doublings, merge_seed, dtype=dtype),
-        leaf_seed=leaf_seed,
-    )
-
-
 def _monitor_state(
     layout: ChainLayout, previous: LatentHNNKernelResults
 ) -> MonitorState:
@@ -364,7 +341,10 @@ def _monitor_state(
 
 
 def _results(
-    layout: ChainLayout, previous: LatentHNNKernelResults, tree: Any, seed: tf.Tensor
+    layout: ChainLayout,
+    previous: LatentHNNKernelResults,
+    tree: TreeState,
+    seed: tf.Tensor,
 ) -> LatentHNNKernelResults:
     progress, calls = tree.progress, tree.monitor.calls
     mean_accept = progress.accept_sum / tf.cast(

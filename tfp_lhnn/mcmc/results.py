@@ -121,7 +121,7 @@ class LatentHNNStats(NamedTuple):
 _INNER_FIELDS = ("inner_results", "post_swap_replica_results")
 
 
-def trace_stats(state: Any, results: Any) -> LatentHNNStats:
+def trace_stats(state: Any, results: Any, *reductions: Any) -> LatentHNNStats:
     """A `trace_fn` for `tfp.mcmc.sample_chain`: everything but the model.
 
     Tracing all results would store every weight of the network once per draw.
@@ -129,6 +129,8 @@ def trace_stats(state: Any, results: Any) -> LatentHNNStats:
     Args:
         state: the chain's state; not traced, since `sample_chain` returns it anyway.
         results: kernel results of our kernel, alone or inside any of TFP's wrappers.
+        *reductions: what `tfp.experimental.mcmc.sample_chain` adds for its reducers;
+            not traced, since it returns them anyway.
 
     Returns:
         The statistics of one draw.
@@ -136,7 +138,7 @@ def trace_stats(state: Any, results: Any) -> LatentHNNStats:
     Raises:
         TypeError: if there is no `LatentHNNKernelResults` inside `results`.
     """
-    del state
+    del state, reductions
     inner = results
     while not isinstance(inner, LatentHNNKernelResults):
         for field in _INNER_FIELDS:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfp_lhnn.mcmc.error_monitor import Leaf, Monitor, MonitorState
 from tfp_lhnn.mcmc.integrator import PhasePoint, select_chains
 from tfp_lhnn.mcmc.proposal import LeafWeights, Proposal, choose
+from tfp_lhnn.mcmc.randomness import Randomness
 from tfp_lhnn.mcmc.uturn import (
     Checkpoints,
     SubtreeTables,
@@ -21,7 +22,7 @@ from tfp_lhnn.mcmc.uturn import (
     turns_within,
 )
 
-__all__ = ["Progress", "Randomness", "Settings", "TreeState", "build_tree"]
+__all__ = ["Progress", "Settings", "TreeState", "build_tree"]
 
 
 class Settings(NamedTuple):
@@ -42,23 +43,6 @@ class Settings(NamedTuple):
     tables: SubtreeTables
     weights: type[LeafWeights]
     monitor: Monitor
-
-
-class Randomness(NamedTuple):
-    """All that is random in a tree, given its momentum.
-
-    Attributes:
-        log_uniform: log of the slice variable, `[chains]`.
-        is_forward: direction of each doubling, `[max_tree_depth, chains]` bool.
-        merge_uniform: decides between the old tree and the new half,
-            `[max_tree_depth, chains]`.
-        leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
-    """
-
-    log_uniform: tf.Tensor
-    is_forward: tf.Tensor
-    merge_uniform: tf.Tensor
-    leaf_seed: tf.Tensor
 
 
 class Progress(NamedTuple):
@@ -323,7 +307,8 @@ def _advance(
     energy_gain: tf.Tensor,
 ) -> Progress:
     """Counts a leaf for the chains that are active."""
-    accept = tf.where(is_divergent, 0.0, tf.exp(tf.minimum(energy_gain, 0.0)))
+    # A number comes second: in a graph it takes the dtype of what comes first.
+    accept = tf.where(~is_divergent, tf.exp(tf.minimum(energy_gain, 0.0)), 0.0)
     return Progress(
         is_active=progress.is_active & ~is_divergent & ~turned,
         is_divergent=progress.is_divergent | (progress.is_active & is_divergent),

@@ -1,7 +1,7 @@
 """Checks of a kernel's arguments and state, each with a message that helps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,14 @@ def check_network(network: Any) -> None:
 
 def check_step_size(step_size: Any) -> None:
     """Refuses step sizes that are not positive, where their values are known."""
-    for step in tf.nest.flatten(step_size):
+    steps = step_size if isinstance(step_size, (list, tuple)) else [step_size]
+    if not steps:
+        raise ValueError("`step_size` is empty; expected at least one value.")
+    for step in steps:
+        if step is None or isinstance(step, (Mapping, list, tuple)):
+            raise TypeError(
+                f"`step_size` must be a number, or a flat list of them; got {step!r}."
+            )
         value = tf.get_static_value(step) if tf.is_tensor(step) else step
         if isinstance(value, tf.Variable):
             value = value.numpy() if tf.executing_eagerly() else None
@@ -67,8 +74,11 @@ def check_thresholds(max_hnn_energy_diff: float, max_energy_diff: float) -> None
             "`max_hnn_energy_diff` must be positive (or minus infinity, for true "
             f"gradients throughout); got {max_hnn_energy_diff}."
         )
-    if not max_energy_diff > 0:
-        raise ValueError(f"`max_energy_diff` must be positive; got {max_energy_diff}.")
+    # Finite, since the energy error of a leaf that is not finite counts as infinite.
+    if not 0 < max_energy_diff < math.inf:
+        raise ValueError(
+            f"`max_energy_diff` must be positive and finite; got {max_energy_diff}."
+        )
     if max_hnn_energy_diff > max_energy_diff:
         raise ValueError(
             f"`max_hnn_energy_diff` ({max_hnn_energy_diff}) must not exceed "

@@ -1,0 +1,64 @@
+"""All that is random in a draw, drawn at its start but for the choice of leaves."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = ["Randomness", "draw"]
+
+
+class Randomness(NamedTuple):
+    """All that is random in a draw.
+
+    Attributes:
+        momentum: `[chains, dim]`.
+        log_uniform: log of the slice variable, `[chains]`.
+        is_forward: direction of each doubling, `[max_tree_depth, chains]` bool.
+        merge_uniform: decides between the old tree and the new half,
+            `[max_tree_depth, chains]`.
+        leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
+    """
+
+    momentum: tf.Tensor
+    log_uniform: tf.Tensor
+    is_forward: tf.Tensor
+    merge_uniform: tf.Tensor
+    leaf_seed: tf.Tensor
+
+
+def draw(
+    seed: tf.Tensor,
+    like: tf.Tensor,
+    inverse_mass: tf.Tensor | None,
+    max_tree_depth: int,
+) -> Randomness:
+    """Draws for all chains.
+
+    Args:
+        seed: of the draw, `[2]` int32.
+        like: positions, `[chains, dim]`; their shape and dtype are used.
+        inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
+        max_tree_depth: number of doublings.
+
+    Returns:
+        What is random.
+    """
+    momentum_seed, slice_seed, direction_seed, merge_seed, leaf_seed = tf.unstack(
+        tfp.random.split_seed(seed, n=5)
+    )
+    shape, dtype = tf.shape(like), like.dtype
+    chains = shape[:1]
+    doublings = tf.concat([[max_tree_depth], chains], axis=0)
+    momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
+    if inverse_mass is not None:
+        momentum = momentum * tf.math.rsqrt(inverse_mass)
+    # Uniform on (0, 1]: its logarithm is finite.
+    uniform = 1.0 - tf.random.stateless_uniform(chains, slice_seed, dtype=dtype)
+    return Randomness(
+        momentum=momentum,
+        log_uniform=tf.math.log(uniform),
+        is_forward=tf.random.stateless_uniform(doublings, direction_seed) < 0.5,
+        merge_uniform=tf.random.stateless_uniform(doublings, merge_seed, dtype=dtype),
+        leaf_seed=leaf_seed,
+    )
