@@ -15,7 +15,7 @@ _WORTHWHILE = 0.95
 
 # Below this correlation of gradients and positions a slope says nothing about the
 # width of the target, and the spread of the positions is the better guide. It is 1
-# for a Gaussian and 0.35 for the eight Gaussians.
+# for a Gaussian and 0.4 for the eight Gaussians.
 _SMALLEST_CORRELATION = 0.05
 
 # Smallest eigenvalue of the correlation matrix of the positions, relative to the

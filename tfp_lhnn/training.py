@@ -175,7 +175,7 @@ def train(
         run = _run(loop, rows, num_steps, patience, progress)
     history = _history(run, base, time.perf_counter() - start)
     if history.selected == "base":
-        network.output_layer.kernel.assign(tf.zeros_like(network.output_layer.kernel))
+        network.silence()
     _set_offset(network, points)
     return history
 

@@ -41,10 +41,13 @@ def split(q):
 
 
 def small_network(separable=True, seed=1, **kwargs):
-    """An untrained network: a standard Gaussian and something random on top."""
-    return tfp_lhnn.LatentHNN(
+    """A standard Gaussian and, drawn with the seed, something wrong on top."""
+    network = tfp_lhnn.LatentHNN(
         DIM, hidden_units=(4,), separable=separable, seed=seed, **kwargs
     )
+    # A new network is its base alone; here the weights must matter.
+    network.initialise(seed)
+    return network
 
 
 class ExactNetwork:

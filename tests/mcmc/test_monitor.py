@@ -50,9 +50,7 @@ def run(network, monitor, start):
         network,
         0.6,
         max_tree_depth=6,
-        max_hnn_energy_diff=2.0,
-        num_fallback_samples=5,
-        error_monitor=monitor,
+        error_monitor=monitor,  # With the thresholds of the paper.
     )
 
     @tf.function(jit_compile=True, autograph=False)
@@ -96,8 +94,9 @@ def test_chains_stick_in_the_tail_without_it_and_not_with_it(core_network):
     assert np.median(stays["none"]) > 50
     assert np.median(stays["cooldown"]) < 10
     # A chain that is stuck spoils the mean; with the monitor it is right (two-sided
-    # false-alarm rate 1e-4).
+    # false-alarm rate 1e-4). It is so at the paper's threshold: one that fires more
+    # readily draws the chain towards the core, see docs/algorithm.md.
     limit = stats.norm.isf(0.5e-4)
     assert abs(z_scores["cooldown"]) < limit, (z_scores, means)
     assert z_scores["none"] > limit, (z_scores, means)
-    assert np.mean(trace.num_fallbacks[-1] > 0) > 0.2
+    assert np.mean(trace.num_fallbacks[-1][::5] > 0) > 0.5

@@ -241,13 +241,14 @@ def _build_subtree(
         )
         write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
         end = leaf.point
+        # Written before it is read, so that XLA can update it in place; what is read
+        # lies in other slots.
+        checkpoints = Checkpoints(
+            half.checkpoints.position.write(write_slot, end.position),
+            half.checkpoints.momentum.write(write_slot, end.momentum),
+        )
         turned = turns_within(
-            half.checkpoints,
-            first_slot,
-            end_slot,
-            end.position,
-            end.momentum,
-            inverse_step,
+            checkpoints, first_slot, end_slot, end.position, end.momentum, inverse_step
         )
         return (
             _SubtreeState(
@@ -262,10 +263,7 @@ def _build_subtree(
                     turned=turned,
                     energy_gain=initial_energy - leaf.energy,
                 ),
-                checkpoints=Checkpoints(
-                    half.checkpoints.position.write(write_slot, end.position),
-                    half.checkpoints.momentum.write(write_slot, end.momentum),
-                ),
+                checkpoints=checkpoints,
                 monitor=monitor,
             ),
         )
