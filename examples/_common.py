@@ -1,5 +1,6 @@
 """What the examples share: options, device, training, energies, ESS, bias, tables."""
 
+import argparse
 import statistics
 import time
 import warnings
@@ -37,6 +38,12 @@ def add_common_arguments(parser):
         "--num-training-steps", type=int, default=5000, help="optimiser steps, at most"
     )
     parser.add_argument("--hidden-units", type=int, nargs="+", default=[64, 64, 64])
+    parser.add_argument(
+        "--jit",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compile with XLA; worth its seconds unless there are few draws",
+    )
 
 
 def parse_arguments(parser):
@@ -66,20 +73,25 @@ def dispersed_starts(num, dim, seed):
     return starts.astype(np.float32)
 
 
-def train_network(log_prob, dim, args):
+def train_network(log_prob, starts, args, *, dim, step_size):
     """Simulates true trajectories, trains on them, prints what came of it."""
     begin = time.perf_counter()
     data = tfp_lhnn.simulate_training_data(
         log_prob,
-        dispersed_starts(NUM_TRAJECTORIES, dim, args.seed),
+        starts,
         num_trajectories=NUM_TRAJECTORIES,
         num_steps=max(1, args.num_gradients // NUM_TRAJECTORIES - 1),
-        step_size=TRAINING_STEP_SIZE,
+        step_size=step_size,
         seed=args.seed,
+        jit_compile=args.jit,
     )
     network = tfp_lhnn.LatentHNN(dim, args.hidden_units)
     history = tfp_lhnn.train(
-        network, data, seed=args.seed, num_steps=args.num_training_steps
+        network,
+        data,
+        seed=args.seed,
+        num_steps=args.num_training_steps,
+        jit_compile=args.jit,
     )
     print(
         f"Trained on {data.num_gradients} gradients in "
@@ -88,6 +100,14 @@ def train_network(log_prob, dim, args):
         f"gradient error {history.gradient_error:.2g}."
     )
     return network, data
+
+
+def train_on_eight_gaussians(target, args):
+    """The training of the paper's first example."""
+    starts = dispersed_starts(NUM_TRAJECTORIES, target.dim, args.seed)
+    return train_network(
+        target.log_prob, starts, args, dim=target.dim, step_size=TRAINING_STEP_SIZE
+    )
 
 
 def true_gradient_fn(log_prob):
@@ -102,7 +122,9 @@ def true_gradient_fn(log_prob):
     return gradient
 
 
-def energy_along_trajectories(log_prob, gradient_fn, starts, step_size, num_steps):
+def energy_along_trajectories(
+    log_prob, gradient_fn, starts, step_size, num_steps, jit_compile
+):
     """True `H` along leapfrog trajectories that `gradient_fn` drives.
 
     Args:
@@ -111,12 +133,13 @@ def energy_along_trajectories(log_prob, gradient_fn, starts, step_size, num_step
       starts: positions and momenta, `[starts, dim]` each.
       step_size: of leapfrog.
       num_steps: how many steps.
+      jit_compile: whether XLA compiles the step.
 
     Returns:
       Energies `[num_steps + 1, starts]` and positions `[num_steps + 1, starts, dim]`.
     """
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def advance(q, p, gradient):
         p = p - step_size / 2.0 * gradient
         q = q + step_size * p
@@ -135,14 +158,14 @@ def energy_along_trajectories(log_prob, gradient_fn, starts, step_size, num_step
     return energies.numpy(), positions.numpy()
 
 
-def compare_energies(target, network, num_starts, step_size, num_steps, seed):
+def compare_energies(target, network, num_starts, step_size, num_steps, args):
     """Energies and positions by true and by network gradients, from exact draws.
 
     Returns:
       Pairs as of `energy_along_trajectories`, by the name of the gradients.
     """
-    position = target.sample(num_starts, seed).astype(np.float32)
-    momentum = np.random.default_rng(seed).normal(size=position.shape)
+    position = target.sample(num_starts, args.seed).astype(np.float32)
+    momentum = np.random.default_rng(args.seed).normal(size=position.shape)
     return {
         name: energy_along_trajectories(
             target.log_prob,
@@ -150,6 +173,7 @@ def compare_energies(target, network, num_starts, step_size, num_steps, seed):
             (position, momentum.astype(np.float32)),
             step_size,
             num_steps,
+            args.jit,
         )
         for name, gradient_fn in (
             ("true gradients", true_gradient_fn(target.log_prob)),
@@ -203,7 +227,7 @@ def squared_bias(draws, target, seed):
 
 
 def print_table(header, rows):
-    """Columns as wide as they need to be; the first to the left, others to the right."""
+    """Columns as wide as needed; the first to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for i, row in enumerate(cells):
@@ -214,7 +238,7 @@ def print_table(header, rows):
 
 
 def three_panels():
-    """A figure with one wide and two square panels, drawn without a display."""
+    """A figure with one wide and two smaller panels, drawn without a display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -231,8 +255,9 @@ def plot_density(axes, target, radius=7.5):
     points = np.stack(np.meshgrid(grid, grid), axis=-1)
     density = np.exp(target.log_prob(points).numpy())
     axes.contour(grid, grid, density, levels=6, colors="0.6", linewidths=0.6)
-    ticks = [-6, -3, 0, 3, 6]
-    axes.set(aspect="equal", xticks=ticks, yticks=ticks, xlabel="$q_1$", ylabel="$q_2$")
+    limits, ticks = (-radius, radius), [-6, -3, 0, 3, 6]
+    axes.set(aspect="equal", xlim=limits, ylim=limits, xticks=ticks, yticks=ticks)
+    axes.set(xlabel="$q_1$", ylabel="$q_2$")
 
 
 def plot_energy(axes, step_size, trajectories):

@@ -70,7 +70,7 @@ def sample(kernel, target_accept, trace_fn, starts, args):
         target_accept_prob=target_accept,
     )
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(jit_compile=args.jit, autograph=False)
     def run(state, seed):
         return tfp.mcmc.sample_chain(
             args.num_warmup + args.num_draws,
@@ -196,7 +196,7 @@ def draw_figure(args, target, network, runs):
     figure, panels = _common.three_panels()
     step_size = 0.1
     trajectories = _common.compare_energies(
-        target, network, 6, step_size, num_steps=300, seed=args.seed
+        target, network, 6, step_size, num_steps=300, args=args
     )
     _common.plot_energy(panels[0], step_size, trajectories)
     panels[0].set_title("(a) Energy along six trajectories")
@@ -216,7 +216,7 @@ def main():
     args = parse_arguments()
     target = tfp_lhnn.targets.eight_gaussians()
     with _common.device_scope(args):
-        network, data = _common.train_network(target.log_prob, target.dim, args)
+        network, data = _common.train_on_eight_gaussians(target, args)
         starts = tf.constant(
             _common.dispersed_starts(args.num_chains, target.dim, args.seed + 1)
         )

@@ -63,9 +63,9 @@ def main():
     args = parse_arguments()
     target = tfp_lhnn.targets.eight_gaussians()
     with _common.device_scope(args):
-        network, _ = _common.train_network(target.log_prob, target.dim, args)
+        network, _ = _common.train_on_eight_gaussians(target, args)
         trajectories = _common.compare_energies(
-            target, network, args.num_starts, args.step_size, args.num_steps, args.seed
+            target, network, args.num_starts, args.step_size, args.num_steps, args
         )
         print(
             f"\n|H - H0| in nats over {args.num_steps} leapfrog steps of "

@@ -41,7 +41,7 @@ def normal_log_prob(q):
 def run_both_ways(kernel, state, num_results, **kwargs):
     """Compiled draws; an eager run must be of the same kind.
 
-    The numbers differ: XLA makes normal variates of the same bits in another way.
+    The numbers differ: from the same seed XLA draws other random numbers.
     """
     eager = run_chain(kernel, state, 2, jit=False, **kwargs)
     assert_moves(eager[0], state)

@@ -36,11 +36,6 @@ class ChainLayout:
         """Number of coordinates of a chain."""
         return self._state.dim
 
-    @property
-    def batch_shape(self) -> tf.TensorShape | tf.Tensor:
-        """Shape of the chains; a tensor where it is not known before running."""
-        return self._dynamic_batch_shape
-
     def to_matrix(self, state: Any) -> tf.Tensor:
         """State -> `[chains, dim]`."""
         flat = self._state.flatten(state)
@@ -59,9 +54,14 @@ class ChainLayout:
         return self._with_batch(rows, [])
 
     def columns_to_matrix(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
-        """One `[batch..., size]` tensor per part -> `[chains, dim]`."""
-        flat = columns[0] if len(columns) == 1 else tf.concat(columns, axis=-1)
-        return flat if self._is_flat else tf.reshape(flat, [-1, self.dim])
+        """One `[batch..., event...]` or `[batch..., size]` per part -> a matrix."""
+        rows = [
+            column
+            if self._is_flat and column.shape.rank == 2
+            else tf.reshape(column, [-1, size])
+            for column, size in zip(columns, self._state.sizes, strict=True)
+        ]
+        return rows[0] if len(rows) == 1 else tf.concat(rows, axis=-1)
 
     def step_to_matrix(self, step_size: Any) -> tf.Tensor:
         """Step sizes -> `[1, 1]`, `[1, dim]` or `[chains, dim]`, the least that holds.

@@ -228,7 +228,7 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
                 target_gradient_calls=tf.zeros([], tf.int32),
                 target_evaluation_calls=tf.ones([], tf.int32),
                 momentum_distribution=(
-                    _tfp_compat.unit_momentum_distribution(parts, layout.batch_shape)
+                    _tfp_compat.unit_momentum(parts, log_prob.shape.rank)
                     if self._is_separable
                     else UnitMass()
                 ),
