@@ -18,9 +18,10 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 
 demo: setup
 	$(BIN)/python examples/energy_conservation.py --output figures
+	$(BIN)/python examples/eight_gaussians.py --output figures
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -36,6 +37,7 @@ format: setup
 
 bench: setup
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/kernel.py
 
 clean:
 	rm -rf $(VENV) figures build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -194,6 +194,9 @@ def plot(rows: list[Row], num_chains: int, path: pathlib.Path) -> None:
         ylabel="CDF distance of the radius from the truth",
         title="Bias of the cool-down monitor, heavy-tailed target",
     )
+    errors = sorted({2.0 * r.stiffness for r in rows})
+    axis.set_xticks(errors, [f"{error:g}" for error in errors])
+    axis.set_xticks([], minor=True)
     axis.set_ylim(bottom=0.0)
     axis.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
     ("arguments", "error", "message"),
     [
         ({"target": None}, TypeError, "`target_log_prob_fn` must be callable"),
-        ({"network": object()}, TypeError, "`network` must be a Keras model"),
+        ({"network": "network"}, TypeError, "`network` must be a Keras model"),
         (
             {"network": keras.Sequential([keras.layers.Dense(DIM)])},
             ValueError,
