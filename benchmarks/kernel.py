@@ -109,7 +109,10 @@ def peak_memory(name: str, num_chains: int) -> int:
 def report_own_peak(name: str, num_chains: int) -> None:
     state = tf.zeros([num_chains, DIM])
     seconds(lambda: sampler(make_kernels()[name], 4)(state, tf.constant([1, 2])))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    # Not `ru_maxrss`, which a child process takes over from its parent.
+    with open("/proc/self/status") as file:
+        (line,) = (line for line in file if line.startswith("VmHWM"))
+    print(int(line.split()[1]) * 1024)
 
 
 def memory_per_chain(name: str, few: int, many: int) -> float:

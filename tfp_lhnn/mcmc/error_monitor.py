@@ -14,7 +14,6 @@ from tfp_lhnn.mcmc.integrator import (
     finish_step,
     kinetic_energy,
     leapfrog,
-    select_chains,
     start_step,
 )
 
@@ -181,11 +180,9 @@ class CooldownMonitor(NoMonitor):
             lambda: tf.zeros_like(position),
             lambda: self.network.gradient(position, momentum),
         )
-        gradient, calls = self._true_gradient_where(
-            in_fallback, position, gradient, state.calls
-        )
+        gradient = self._true_gradient_where(in_fallback, position, gradient)
         point = PhasePoint(position, momentum, gradient, in_fallback)
-        return point, state._replace(calls=calls)
+        return point, state._replace(calls=state.calls.add_gradient(in_fallback))
 
     def leaf(
         self,
@@ -195,25 +192,36 @@ class CooldownMonitor(NoMonitor):
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
-        """A network leaf, redone with true gradients for the chains that need it."""
+        """A network leaf, redone with true gradients for the chains that need it.
+
+        Only gradients and densities pass through `tf.cond`: its results are copied, and
+        what follows from them is cheaper to compute again.
+        """
         by_network = is_active & ~state.in_fallback
-        leaf, calls = tf.cond(
-            tf.reduce_any(by_network),
-            lambda: self._counted_network_leaf(point, step, by_network, state.calls),
-            lambda: (_stay(point, reference_energy), state.calls),
-        )
+        gradient, log_prob = self._network_end(by_network, point, step)
+        leaf = self._leaf(point, gradient, log_prob, step)
         # Negated so that an energy that is not a number fires too.
         fires = by_network & ~(
             leaf.energy - reference_energy <= self.max_hnn_energy_diff
         )
-        by_target = (is_active & state.in_fallback) | fires
-        leaf, calls = tf.cond(
+        in_fallback = state.in_fallback | fires
+        by_target = is_active & in_fallback
+        is_missing = by_target & ~point.has_true_gradient
+        start_gradient, gradient, log_prob = tf.cond(
             tf.reduce_any(by_target),
-            lambda: self._true_leaf_where(by_target, point, step, leaf, calls),
-            lambda: (leaf, calls),
+            lambda: self._true_end(
+                by_target, is_missing, point, gradient, log_prob, step
+            ),
+            lambda: (point.gradient, gradient, log_prob),
         )
-        return leaf, MonitorState(
-            in_fallback=state.in_fallback | fires,
+        point = point._replace(gradient=start_gradient, has_true_gradient=by_target)
+        calls = (
+            state.calls.add_evaluation(by_network)
+            .add_gradient(is_missing)
+            .add_gradient(by_target)
+        )
+        return self._leaf(point, gradient, log_prob, step), MonitorState(
+            in_fallback=in_fallback,
             fallback_remaining=tf.where(
                 fires, self.num_fallback_samples - 1, state.fallback_remaining
             ),
@@ -221,57 +229,70 @@ class CooldownMonitor(NoMonitor):
             calls=calls,
         )
 
-    def _counted_network_leaf(
+    def _leaf(
         self,
         point: PhasePoint,
+        end_gradient: tf.Tensor,
+        log_prob: tf.Tensor,
         step: tf.Tensor,
-        needed: tf.Tensor,
-        calls: TargetCalls,
-    ) -> tuple[Leaf, TargetCalls]:
-        leaf = self.network_leaf(point, step)
-        end = leaf.point._replace(has_true_gradient=tf.zeros_like(needed))
-        return leaf._replace(point=end), calls.add_evaluation(needed)
+    ) -> Leaf:
+        """The leaf that follows from the gradients at both ends of its step."""
+        position, half_momentum = start_step(point, step, self.inverse_mass)
+        momentum = finish_step(half_momentum, end_gradient, step)
+        end = PhasePoint(position, momentum, end_gradient, point.has_true_gradient)
+        return Leaf(
+            end, log_prob, kinetic_energy(momentum, self.inverse_mass) - log_prob
+        )
 
-    def _true_leaf_where(
+    def _network_end(
+        self, needed: tf.Tensor, point: PhasePoint, step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The network's gradient and the true density after a step, if needed."""
+
+        def evaluate() -> tuple[tf.Tensor, tf.Tensor]:
+            position, half_momentum = start_step(point, step, self.inverse_mass)
+            gradient = self.network.gradient(position, half_momentum)
+            return gradient, self.target.log_prob(position)
+
+        return tf.cond(
+            tf.reduce_any(needed),
+            evaluate,
+            lambda: (point.gradient, tf.zeros_like(point.gradient[:, 0])),
+        )
+
+    def _true_end(
         self,
         needed: tf.Tensor,
+        is_missing: tf.Tensor,
         point: PhasePoint,
+        gradient: tf.Tensor,
+        log_prob: tf.Tensor,
         step: tf.Tensor,
-        otherwise: Leaf,
-        calls: TargetCalls,
-    ) -> tuple[Leaf, TargetCalls]:
-        """A leaf from `point` on true gradients for the chains in `needed`."""
-        gradient, calls = self._true_gradient_where(
-            needed & ~point.has_true_gradient, point.position, point.gradient, calls
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Start gradient, end gradient and density, true for the chains in `needed`.
+
+        The start's is evaluated for the chains in `is_missing`, if there are any.
+        """
+        start_gradient = self._true_gradient_where(
+            is_missing, point.position, point.gradient
         )
-        position, half_momentum = start_step(
-            point._replace(gradient=gradient), step, self.inverse_mass
+        position, _ = start_step(
+            point._replace(gradient=start_gradient), step, self.inverse_mass
         )
-        log_prob, gradient = self.target.log_prob_and_gradient(position)
-        momentum = finish_step(half_momentum, gradient, step)
-        energy = kinetic_energy(momentum, self.inverse_mass) - log_prob
-        leaf = Leaf(PhasePoint(position, momentum, gradient, needed), log_prob, energy)
-        return select_chains(needed, leaf, otherwise), calls.add_gradient(needed)
+        true_log_prob, true_gradient = self.target.log_prob_and_gradient(position)
+        return (
+            start_gradient,
+            tf.where(needed[:, tf.newaxis], true_gradient, gradient),
+            tf.where(needed, true_log_prob, log_prob),
+        )
 
     def _true_gradient_where(
-        self,
-        needed: tf.Tensor,
-        position: tf.Tensor,
-        otherwise: tf.Tensor,
-        calls: TargetCalls,
-    ) -> tuple[tf.Tensor, TargetCalls]:
+        self, needed: tf.Tensor, position: tf.Tensor, otherwise: tf.Tensor
+    ) -> tf.Tensor:
         """The target's gradient for the chains in `needed`, if there are any."""
 
-        def evaluate() -> tuple[tf.Tensor, TargetCalls]:
+        def evaluate() -> tf.Tensor:
             _, gradient = self.target.log_prob_and_gradient(position)
-            return (
-                tf.where(needed[:, tf.newaxis], gradient, otherwise),
-                calls.add_gradient(needed),
-            )
+            return tf.where(needed[:, tf.newaxis], gradient, otherwise)
 
-        return tf.cond(tf.reduce_any(needed), evaluate, lambda: (otherwise, calls))
-
-
-def _stay(point: PhasePoint, like: tf.Tensor) -> Leaf:
-    """A leaf that no chain will use."""
-    return Leaf(point, tf.zeros_like(like), tf.zeros_like(like))
+        return tf.cond(tf.reduce_any(needed), evaluate, lambda: otherwise)

@@ -92,22 +92,22 @@ class TargetCalls(NamedTuple):
     evaluation_calls: tf.Tensor
 
     def add_evaluation(self, needed: tf.Tensor) -> "TargetCalls":
-        """One batched density, of which `needed` chains (bool, `[chains]`) had use."""
+        """A density for the chains in `needed`, bool `[chains]`; run if there are any."""
         return TargetCalls(
             self.gradients,
             self.evaluations + tf.cast(needed, tf.int32),
             self.gradient_calls,
-            self.evaluation_calls + 1,
+            self.evaluation_calls + tf.cast(tf.reduce_any(needed), tf.int32),
         )
 
     def add_gradient(self, needed: tf.Tensor) -> "TargetCalls":
-        """One batched density with its gradient, for `needed` chains."""
-        counts = tf.cast(needed, tf.int32)
+        """A density with its gradient, likewise."""
+        calls = self.add_evaluation(needed)
         return TargetCalls(
-            self.gradients + counts,
-            self.evaluations + counts,
-            self.gradient_calls + 1,
-            self.evaluation_calls + 1,
+            self.gradients + tf.cast(needed, tf.int32),
+            calls.evaluations,
+            self.gradient_calls + tf.cast(tf.reduce_any(needed), tf.int32),
+            calls.evaluation_calls,
         )
 
 
