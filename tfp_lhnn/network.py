@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfp_lhnn._arguments import check_count
 from tfp_lhnn.activations import resolve_activation, sine
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base
+from tfp_lhnn.mlp_gradient import BaseWeights, summed_output_gradient
 from tfp_lhnn.physics_loss import PhysicsModel, check_last_dimension
 from tfp_lhnn.training_data import TrainingData
 
@@ -289,6 +290,45 @@ class LatentHNN(PhysicsModel):
             tape.watch(q)
             energy = tf.reduce_sum(self.latents(q, p), axis=-1)
         return tape.gradient(energy, q)
+
+    def gradient_function(
+        self, trainable: Sequence[tf.Tensor], non_trainable: Sequence[tf.Tensor]
+    ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        """The pure form of `potential_gradient` on explicit weights, for loops.
+
+        Call it once outside the loop: what depends on the weights alone is done here.
+
+        Args:
+            trainable: values of `trainable_variables`, in that order.
+            non_trainable: values of `non_trainable_variables`, in that order.
+
+        Returns:
+            A function of `q` and `p`, `[n, dim]` each, to `∂H_θ/∂q`, `[n, dim]`.
+        """
+        variables = [*self.trainable_variables, *self.non_trainable_variables]
+        values = {
+            id(variable): value
+            for variable, value in zip(
+                variables, [*trainable, *non_trainable], strict=True
+            )
+        }
+        layers = [*self.hidden_layers, self.output_layer]
+        gradient = summed_output_gradient(
+            kernels=[values[id(layer.kernel)] for layer in layers],
+            biases=[values[id(layer.bias)] for layer in self.hidden_layers],
+            activation=self.activation,
+            output_scale=values[id(self.energy_scale)] if self.separable else None,
+            base=BaseWeights(values[id(self.location)], values[id(self.whitening)])
+            if self.has_base
+            else None,
+            dim=self.dim,
+        )
+
+        def potential_gradient(q: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+            x = q if self.separable else tf.concat([q, p], axis=-1)
+            return tf.cast(gradient(tf.cast(x, self.compute_dtype)), q.dtype)
+
+        return potential_gradient
 
     def time_derivatives(self, q: Any, p: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Hamilton's equations of the learned energy.

@@ -38,38 +38,50 @@ def network_weights(network: Any) -> NetworkWeights:
 
 
 class NetworkSource:
-    """The learned energy as a pure function of explicit weights.
+    """The gradient of the learned energy as a pure function of explicit weights.
 
     Args:
         network: anything with Keras' `stateless_call(trainable, non_trainable, x)` that
             maps `[n, dim]` positions (or `[n, 2 dim]` positions and momenta, if it says
-            `separable = False`) to latents.
+            `separable = False`) to latents. One that has a `gradient_function` of its
+            own, as `LatentHNN` has, is asked for that instead.
         weights: the weights to call it with; read once, outside all loops.
+
+    Attributes:
+        gradient: maps `[chains, dim]` positions and momenta to `∂H_θ/∂q`, `[chains,
+            dim]`.
     """
 
     def __init__(self, network: Any, weights: NetworkWeights) -> None:
-        self._network = network
-        self._weights = weights
-        self._is_separable = bool(getattr(network, "separable", True))
-
-    def gradient(self, position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
-        """`∂H_θ/∂q`, `[chains, dim]`, in the dtype of the position."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(position)
-            energy = self._energy(position, momentum)
-        return tape.gradient(
-            energy, position, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        self.gradient: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = (
+            network.gradient_function(*weights)
+            if hasattr(network, "gradient_function")
+            else _autodiff(network, weights)
         )
 
-    def _energy(self, position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
-        inputs = (
-            position if self._is_separable else tf.concat([position, momentum], axis=-1)
-        )
-        dtype = getattr(self._network, "compute_dtype", None) or position.dtype
-        latents, _ = self._network.stateless_call(
-            self._weights.trainable, self._weights.non_trainable, tf.cast(inputs, dtype)
+
+def _autodiff(
+    network: Any, weights: NetworkWeights
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    is_separable = bool(getattr(network, "separable", True))
+
+    def energy(position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+        inputs = position if is_separable else tf.concat([position, momentum], axis=-1)
+        dtype = getattr(network, "compute_dtype", None) or position.dtype
+        latents, _ = network.stateless_call(
+            weights.trainable, weights.non_trainable, tf.cast(inputs, dtype)
         )
         return tf.cast(tf.reduce_sum(latents, axis=-1), position.dtype)
+
+    def gradient(position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(position)
+            value = energy(position, momentum)
+        return tape.gradient(
+            value, position, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+
+    return gradient
 
 
 class TargetCalls(NamedTuple):
@@ -92,7 +104,7 @@ class TargetCalls(NamedTuple):
     evaluation_calls: tf.Tensor
 
     def add_evaluation(self, needed: tf.Tensor) -> "TargetCalls":
-        """A density for the chains in `needed`, bool `[chains]`; run if there are any."""
+        """A density for the chains in `needed` (`[chains]`), run if there are any."""
         return TargetCalls(
             self.gradients,
             self.evaluations + tf.cast(needed, tf.int32),

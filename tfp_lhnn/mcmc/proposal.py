@@ -104,8 +104,10 @@ class MultinomialWeights:
 
     @staticmethod
     def is_chosen(uniform: tf.Tensor, weight: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-        """In logarithms."""
-        return tf.math.log(uniform) + total < weight
+        """Of two empty sets the ratio is no number, and compares as false."""
+        # Not in logarithms: XLA on a CPU evaluates a generator under a logarithm
+        # element by element, which made the whole tree three times slower.
+        return uniform < tf.exp(weight - total)
 
 
 TRAJECTORY_SAMPLING: dict[str, type[LeafWeights]] = {

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["Randomness", "draw"]
+__all__ = ["Randomness", "counted_uniform", "draw"]
 
 
 class Randomness(NamedTuple):
@@ -15,15 +15,15 @@ class Randomness(NamedTuple):
         momentum: `[chains, dim]`.
         log_uniform: log of the slice variable, `[chains]`.
         is_forward: direction of each doubling, `[max_tree_depth, chains]` bool.
-        merge_uniform: decides between the old tree and the new half,
-            `[max_tree_depth, chains]`.
+        merge_seed: seed of what decides between the old tree and a new half, `[2]`
+            int32.
         leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
     """
 
     momentum: tf.Tensor
     log_uniform: tf.Tensor
     is_forward: tf.Tensor
-    merge_uniform: tf.Tensor
+    merge_seed: tf.Tensor
     leaf_seed: tf.Tensor
 
 
@@ -59,6 +59,22 @@ def draw(
         momentum=momentum,
         log_uniform=tf.math.log(uniform),
         is_forward=tf.random.stateless_uniform(doublings, direction_seed) < 0.5,
-        merge_uniform=tf.random.stateless_uniform(doublings, merge_seed, dtype=dtype),
+        merge_seed=merge_seed,
         leaf_seed=leaf_seed,
+    )
+
+
+def counted_uniform(seed: tf.Tensor, count: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """Uniform numbers on [0, 1) for one of many uses of a seed.
+
+    Counting is cheaper than splitting the seed anew inside a loop, and as good: TF's
+    generator is a keyed hash, under which neighbouring seeds have nothing in common.
+
+    Args:
+        seed: `[2]` int32.
+        count: of the use, `[]` int32.
+        like: shape and dtype, `[chains]`.
+    """
+    return tf.random.stateless_uniform(
+        tf.shape(like), seed + tf.stack([0, count]), dtype=like.dtype
     )

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfp_lhnn.mcmc.error_monitor import Leaf, Monitor, MonitorState
 from tfp_lhnn.mcmc.integrator import PhasePoint, select_chains
 from tfp_lhnn.mcmc.proposal import LeafWeights, Proposal, choose
-from tfp_lhnn.mcmc.randomness import Randomness
+from tfp_lhnn.mcmc.randomness import Randomness, counted_uniform
 from tfp_lhnn.mcmc.uturn import (
     Checkpoints,
     SubtreeTables,
@@ -169,7 +169,9 @@ def _double(
     # A half that was stopped gives no draw: its other end might not lead back here.
     is_complete = half.progress.is_active
     is_new = is_complete & settings.weights.is_chosen(
-        randomness.merge_uniform[tree.depth], half.proposal.weight, tree.proposal.weight
+        counted_uniform(randomness.merge_seed, tree.depth, initial_energy),
+        half.proposal.weight,
+        tree.proposal.weight,
     )
     left = select_chains(is_forward, tree.left, half.point)
     right = select_chains(is_forward, half.point, tree.right)
@@ -204,8 +206,6 @@ def _build_subtree(
 ) -> _SubtreeState:
     """The new half: `2 ** depth` leaves, or fewer if every chain stops."""
     num_leaves = tf.bitwise.left_shift(1, tree.depth)
-    # Leaves before this half: makes the seed of each leaf of a draw its own.
-    leaf_seed = randomness.leaf_seed + tf.stack([0, num_leaves])
     inverse_step = 1.0 / step
     slots = tf.constant(settings.tables.slots)
     initial = _SubtreeState(
@@ -236,8 +236,9 @@ def _build_subtree(
             half.monitor,
         )
         error = _energy_error(leaf, reference_energy)
-        uniform = tf.random.stateless_uniform(
-            tf.shape(error), leaf_seed + tf.stack([0, half.leaf]), dtype=error.dtype
+        # Leaves of the earlier halves come first: every leaf of a draw has its count.
+        uniform = counted_uniform(
+            randomness.leaf_seed, num_leaves - 1 + half.leaf, error
         )
         write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
         end = leaf.point

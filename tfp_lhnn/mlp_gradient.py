@@ -1,0 +1,105 @@
+"""The gradient of a network's summed output, with all that can be done beforehand.
+
+Autodiff of `Σ latents` multiplies by the whitening and its transpose, by a matrix of
+ones for the sum, and by every kernel twice. In a leapfrog loop the weights stand still,
+so the whitening goes into the first layer, the sum into the last, and base and first
+layer become one matrix: for one hidden layer two products are left of five.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+__all__ = ["BaseWeights", "summed_output_gradient"]
+
+
+class BaseWeights(NamedTuple):
+    """The Gaussian base `½|z|²`, `z = W (x − μ)`, under the layers.
+
+    Attributes:
+        location: `μ`, `[dim]`.
+        whitening: `W`, `[dim, dim]`, or its diagonal, `[dim]`.
+    """
+
+    location: tf.Tensor
+    whitening: tf.Tensor
+
+
+def summed_output_gradient(
+    kernels: Sequence[tf.Tensor],
+    biases: Sequence[tf.Tensor],
+    activation: Callable[[tf.Tensor], tf.Tensor],
+    output_scale: tf.Tensor | None,
+    base: BaseWeights | None,
+    dim: int,
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Prepares the gradient of base plus layers by the first `dim` inputs.
+
+    Args:
+        kernels: of the hidden layers and, last, of the linear output layer.
+        biases: of the hidden layers.
+        activation: of the hidden layers.
+        output_scale: factor of the layers' output, `[]`.
+        base: what stands under the layers; its coordinates are their input.
+        dim: number of inputs to differentiate by.
+
+    Returns:
+        A function `[n, width] -> [n, dim]`; call it in the loop, and this outside.
+    """
+    first, first_bias = kernels[0], biases[0]
+    stem = first
+    if base is not None:
+        if base.whitening.shape.rank == 2:
+            first = tf.matmul(base.whitening, first, transpose_a=True)
+            precision = tf.matmul(base.whitening, base.whitening, transpose_a=True)
+            stem = tf.concat([precision, first], axis=1)
+        else:
+            first = stem = base.whitening[:, tf.newaxis] * first
+    output = tf.reduce_sum(kernels[-1], axis=1)
+    if output_scale is not None:
+        output = output_scale * output
+
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        if base is not None:
+            x = x - base.location
+        below = tf.matmul(x, stem)
+        base_gradient = None
+        if base is not None and base.whitening.shape.rank == 2:
+            base_gradient, below = below[:, :dim], below[:, dim:]
+        elif base is not None:
+            base_gradient = tf.square(base.whitening) * x
+        slope = _backward(
+            below + first_bias, kernels[1:-1], biases[1:], activation, output
+        )
+        result = tf.matmul(slope, first[:dim], transpose_b=True)
+        return result if base_gradient is None else base_gradient + result
+
+    return gradient
+
+
+def _backward(
+    pre_activation: tf.Tensor,
+    kernels: Sequence[tf.Tensor],
+    biases: Sequence[tf.Tensor],
+    activation: Callable[[tf.Tensor], tf.Tensor],
+    output: tf.Tensor,
+) -> tf.Tensor:
+    """Derivative of the summed output by the first layer's pre-activation."""
+    # A tape for each activation only: the products between are written out.
+    tape = tf.GradientTape(persistent=False, watch_accessed_variables=False)
+    with tape:
+        tape.watch(pre_activation)
+        hidden = activation(pre_activation)
+    if not kernels:
+        upstream = tf.broadcast_to(output, tf.shape(hidden))
+    else:
+        above = _backward(
+            tf.matmul(hidden, kernels[0]) + biases[0],
+            kernels[1:],
+            biases[1:],
+            activation,
+            output,
+        )
+        upstream = tf.matmul(above, kernels[0], transpose_b=True)
+    return tape.gradient(hidden, pre_activation, output_gradients=upstream)
