@@ -100,12 +100,16 @@ def stepper(kernel):
     @tf.function(autograph=False)
     def step(state, results, seed):
         layout = ChainLayout(state, results.target_log_prob)
-        randomness = draw(seed, state, None, MAX_DEPTH)
+        randomness = draw(seed, state, None)
         tree = kernel._grow_tree(layout, state, results, None, randomness)
         new_results = nuts._results(layout, results, tree, seed)
         return new_results, tree._replace(checkpoints=()), randomness
 
     return step
+
+
+def directions(randomness, chain):
+    return [bool(randomness.is_forward(j)[chain]) for j in range(MAX_DEPTH)]
 
 
 def reason(tree, results, chain):
@@ -162,7 +166,7 @@ def follow(kernel, problem, num_draws, num_chains, on_draw=lambda *_: None):
                 reference.q0,
                 randomness.momentum[chain].numpy(),
                 float(randomness.log_uniform[chain]),
-                randomness.is_forward[:, chain].numpy(),
+                directions(randomness, chain),
             )
             compare(reference, expected, tree, new_results, chain, problem.n_lf_max)
             events[expected["reason"]] += 1
@@ -239,12 +243,12 @@ def test_choosing_leaf_by_leaf_has_the_law_of_choosing_between_subtrees():
         state = tf.tile(q0, [num_chains, 1])
         results = kernel.bootstrap_results(state)
         layout = ChainLayout(state, results.target_log_prob)
-        own = draw(seed, state, None, MAX_DEPTH)
+        own = draw(seed, state, None)
         # Same momentum, slice and directions in all chains; only the choices differ.
         shared = own._replace(
             momentum=tf.tile(own.momentum[chain : chain + 1], [num_chains, 1]),
             log_uniform=tf.fill([num_chains], own.log_uniform[chain]),
-            is_forward=tf.tile(own.is_forward[:, chain : chain + 1], [1, num_chains]),
+            directions=tf.fill([num_chains], own.directions[chain]),
         )
         return kernel._grow_tree(layout, state, results, None, shared), shared
 
@@ -256,7 +260,7 @@ def test_choosing_leaf_by_leaf_has_the_law_of_choosing_between_subtrees():
             q0[0],
             shared.momentum[0].numpy(),
             float(shared.log_uniform[0]),
-            shared.is_forward[:, 0].numpy(),
+            directions(shared, 0),
         )
         reference.q0 = q0[0]
         numbers = list(expected["choice"])

@@ -25,9 +25,10 @@ class MonitorState(NamedTuple):
 
     Attributes:
         in_fallback: whether this tree goes on with true gradients, `[chains]` bool.
-        fallback_remaining: draws after this one to be made with true gradients,
-            `[chains]` int32.
-        num_fallbacks: times the monitor fired, `[chains]` int32.
+        fallback_remaining: draws to be made with true gradients, this one included
+            until it ends, `[chains]` int32.
+        num_fallbacks: times the monitor fired in draws that have ended, `[chains]`
+            int32.
         calls: what has been asked of the target.
     """
 
@@ -58,6 +59,9 @@ class Monitor(Protocol):
         self, position: tf.Tensor, momentum: tf.Tensor, state: MonitorState
     ) -> tuple[PhasePoint, MonitorState]:
         """The start of a draw, with a gradient from the right source."""
+
+    def end_draw(self, state: MonitorState) -> MonitorState:
+        """What is to be remembered for the next draw."""
 
     def leaf(
         self,
@@ -121,15 +125,15 @@ class NoMonitor:
     ) -> tuple[Leaf, MonitorState]:
         """One density of the target, no gradient."""
         del reference_energy
-        leaf = self.network_leaf(point, step)
-        return leaf, state._replace(calls=state.calls.add_evaluation(is_active))
-
-    def network_leaf(self, point: PhasePoint, step: tf.Tensor) -> Leaf:
-        """A leapfrog step on network gradients and the true energy at its end."""
         end = leapfrog(point, step, self.inverse_mass, self.network.gradient)
         log_prob = self.target.log_prob(end.position)
         energy = kinetic_energy(end.momentum, self.inverse_mass) - log_prob
-        return Leaf(end, log_prob, energy)
+        calls = state.calls.add(densities=[is_active])
+        return Leaf(end, log_prob, energy), state._replace(calls=calls)
+
+    def end_draw(self, state: MonitorState) -> MonitorState:
+        """Nothing to remember."""
+        return state
 
 
 class CooldownMonitor(NoMonitor):
@@ -139,8 +143,8 @@ class CooldownMonitor(NoMonitor):
     from its start with true gradients; the rest of the tree and the next
     `num_fallback_samples − 1` draws go on with these.
 
-    The target's gradient is computed only when some chain needs it, and so are the
-    network's and the density beside it.
+    The target's gradient is computed only when some chain needs it, and so is the
+    density beside the network's gradient.
 
     Args:
         network: source of gradients.
@@ -165,16 +169,8 @@ class CooldownMonitor(NoMonitor):
     def begin_draw(
         self, position: tf.Tensor, momentum: tf.Tensor, state: MonitorState
     ) -> tuple[PhasePoint, MonitorState]:
-        """Counts the cool-down on and gives chains in it their true gradient.
-
-        The paper counts draws with the flag up and lowers it at `N_lf`; here the draws
-        that remain are counted down, which is the same.
-        """
+        """Gives chains in the cool-down their true gradient."""
         in_fallback = state.fallback_remaining > 0
-        state = state._replace(
-            in_fallback=in_fallback,
-            fallback_remaining=tf.maximum(state.fallback_remaining - 1, 0),
-        )
         gradient = tf.cond(
             tf.reduce_all(in_fallback),
             lambda: tf.zeros_like(position),
@@ -182,7 +178,25 @@ class CooldownMonitor(NoMonitor):
         )
         gradient = self._true_gradient_where(in_fallback, position, gradient)
         point = PhasePoint(position, momentum, gradient, in_fallback)
-        return point, state._replace(calls=state.calls.add_gradient(in_fallback))
+        calls = state.calls.add(gradients=[in_fallback])
+        return point, state._replace(in_fallback=in_fallback, calls=calls)
+
+    def end_draw(self, state: MonitorState) -> MonitorState:
+        """Counts the cool-down on, or starts it.
+
+        The paper counts draws with the flag up and lowers it at `N_lf`; here the draws
+        that remain are counted down, which is the same. A chain fires at most once in a
+        draw, because it has true gradients from then on.
+        """
+        has_fired = state.in_fallback & (state.fallback_remaining == 0)
+        return state._replace(
+            fallback_remaining=tf.where(
+                has_fired,
+                self.num_fallback_samples - 1,
+                tf.maximum(state.fallback_remaining - 1, 0),
+            ),
+            num_fallbacks=state.num_fallbacks + tf.cast(has_fired, tf.int32),
+        )
 
     def leaf(
         self,
@@ -198,35 +212,31 @@ class CooldownMonitor(NoMonitor):
         what follows from them is cheaper to compute again.
         """
         by_network = is_active & ~state.in_fallback
-        gradient, log_prob = self._network_end(by_network, point, step)
-        leaf = self._leaf(point, gradient, log_prob, step)
-        # Negated so that an energy that is not a number fires too.
-        fires = by_network & ~(
-            leaf.energy - reference_energy <= self.max_hnn_energy_diff
+        end = leapfrog(point, step, self.inverse_mass, self.network.gradient)
+        log_prob = tf.cond(
+            tf.reduce_any(by_network),
+            lambda: self.target.log_prob(end.position),
+            lambda: tf.zeros_like(reference_energy),
         )
+        energy = kinetic_energy(end.momentum, self.inverse_mass) - log_prob
+        # Negated so that an energy that is not a number fires too.
+        fires = by_network & ~(energy - reference_energy <= self.max_hnn_energy_diff)
         in_fallback = state.in_fallback | fires
         by_target = is_active & in_fallback
         is_missing = by_target & ~point.has_true_gradient
         start_gradient, gradient, log_prob = tf.cond(
             tf.reduce_any(by_target),
             lambda: self._true_end(
-                by_target, is_missing, point, gradient, log_prob, step
+                by_target, is_missing, point, end.gradient, log_prob, step
             ),
-            lambda: (point.gradient, gradient, log_prob),
+            lambda: (point.gradient, end.gradient, log_prob),
         )
         point = point._replace(gradient=start_gradient, has_true_gradient=by_target)
-        calls = (
-            state.calls.add_evaluation(by_network)
-            .add_gradient(is_missing)
-            .add_gradient(by_target)
-        )
-        return self._leaf(point, gradient, log_prob, step), MonitorState(
+        return self._leaf(point, gradient, log_prob, step), state._replace(
             in_fallback=in_fallback,
-            fallback_remaining=tf.where(
-                fires, self.num_fallback_samples - 1, state.fallback_remaining
+            calls=state.calls.add(
+                densities=[by_network], gradients=[is_missing, by_target]
             ),
-            num_fallbacks=state.num_fallbacks + tf.cast(fires, tf.int32),
-            calls=calls,
         )
 
     def _leaf(
@@ -242,22 +252,6 @@ class CooldownMonitor(NoMonitor):
         end = PhasePoint(position, momentum, end_gradient, point.has_true_gradient)
         return Leaf(
             end, log_prob, kinetic_energy(momentum, self.inverse_mass) - log_prob
-        )
-
-    def _network_end(
-        self, needed: tf.Tensor, point: PhasePoint, step: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The network's gradient and the true density after a step, if needed."""
-
-        def evaluate() -> tuple[tf.Tensor, tf.Tensor]:
-            position, half_momentum = start_step(point, step, self.inverse_mass)
-            gradient = self.network.gradient(position, half_momentum)
-            return gradient, self.target.log_prob(position)
-
-        return tf.cond(
-            tf.reduce_any(needed),
-            evaluate,
-            lambda: (point.gradient, tf.zeros_like(point.gradient[:, 0])),
         )
 
     def _true_end(

@@ -1,6 +1,6 @@
 """Where densities and gradients come from: the network or the target."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -85,41 +85,42 @@ def _autodiff(
 
 
 class TargetCalls(NamedTuple):
-    """What has been asked of the target.
+    """What has been asked of the target: densities first, gradients second.
 
     A gradient at one point for one chain counts one; an evaluation that returns value
     and gradient counts once in each. The target runs for all chains together whenever
-    any chain needs it: `gradient_calls` and `evaluation_calls` count those runs.
+    any chain needs it; `executed` counts those runs.
 
     Attributes:
-        gradients: needed by each chain, `[chains]` int32.
-        evaluations: densities needed by each chain, `[chains]` int32.
-        gradient_calls: batched gradients executed, `[]` int32.
-        evaluation_calls: batched densities executed, with or without a gradient, `[]`.
+        needed: by each chain, `[2, chains]` int32; one tensor, since every tensor that
+            a loop carries costs it an operation.
+        executed: for all chains together, `[2]` int32.
     """
 
-    gradients: tf.Tensor
-    evaluations: tf.Tensor
-    gradient_calls: tf.Tensor
-    evaluation_calls: tf.Tensor
+    needed: tf.Tensor
+    executed: tf.Tensor
 
-    def add_evaluation(self, needed: tf.Tensor) -> "TargetCalls":
-        """A density for the chains in `needed` (`[chains]`), run if there are any."""
-        return TargetCalls(
-            self.gradients,
-            self.evaluations + tf.cast(needed, tf.int32),
-            self.gradient_calls,
-            self.evaluation_calls + tf.cast(tf.reduce_any(needed), tf.int32),
-        )
+    def add(
+        self, densities: Sequence[tf.Tensor] = (), gradients: Sequence[tf.Tensor] = ()
+    ) -> "TargetCalls":
+        """Counts some runs, each with a mask of the chains that needed it.
 
-    def add_gradient(self, needed: tf.Tensor) -> "TargetCalls":
-        """A density with its gradient, likewise."""
-        calls = self.add_evaluation(needed)
+        Args:
+            densities: masks of runs without a gradient, `[chains]` bool.
+            gradients: masks of runs with one.
+        """
+        needed = tf.zeros_like(self.needed[0])
+        executed = tf.zeros([], tf.int32)
+        totals = []
+        for masks in (gradients, densities):
+            for mask in masks:
+                needed += tf.cast(mask, tf.int32)
+                executed += tf.cast(tf.reduce_any(mask), tf.int32)
+            totals.append((needed, executed))
+        (with_gradient, gradient_runs), (all_needed, all_runs) = totals
         return TargetCalls(
-            self.gradients + tf.cast(needed, tf.int32),
-            calls.evaluations,
-            self.gradient_calls + tf.cast(tf.reduce_any(needed), tf.int32),
-            calls.evaluation_calls,
+            self.needed + tf.stack([all_needed, with_gradient]),
+            self.executed + tf.stack([all_runs, gradient_runs]),
         )
 
 

@@ -120,6 +120,7 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
         validation.check_step_size(step_size)
         validation.check_thresholds(max_hnn_energy_diff, max_energy_diff)
         check_count("max_tree_depth", max_tree_depth, 1)
+        validation.check_depth(max_tree_depth)
         check_count("num_fallback_samples", num_fallback_samples, 1)
         validation.check_choice(error_monitor, "error_monitor", ("cooldown", "none"))
         validation.check_choice(
@@ -262,7 +263,7 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
                 position,
                 previous,
                 inverse_mass,
-                draw(seed, position, inverse_mass, self._parameters["max_tree_depth"]),
+                draw(seed, position, inverse_mass),
             )
             return layout.to_state(tree.proposal.position), _results(
                 layout, previous, tree, seed
@@ -291,7 +292,8 @@ class LatentHNNNoUTurnSampler(tfp.mcmc.TransitionKernel):
             monitor=monitor,
         )
         energy = kinetic_energy(momentum, inverse_mass) - log_prob
-        return build_tree(settings, start, log_prob, energy, monitor_state, randomness)
+        tree = build_tree(settings, start, log_prob, energy, monitor_state, randomness)
+        return tree._replace(monitor=monitor.end_draw(tree.monitor))
 
     def _monitor(
         self,
@@ -332,10 +334,15 @@ def _monitor_state(
         fallback_remaining=remaining,
         num_fallbacks=layout.to_rows(previous.num_fallbacks),
         calls=TargetCalls(
-            layout.to_rows(previous.target_gradients),
-            layout.to_rows(previous.target_evaluations),
-            previous.target_gradient_calls,
-            previous.target_evaluation_calls,
+            tf.stack(
+                [
+                    layout.to_rows(previous.target_evaluations),
+                    layout.to_rows(previous.target_gradients),
+                ]
+            ),
+            tf.stack(
+                [previous.target_evaluation_calls, previous.target_gradient_calls]
+            ),
         ),
     )
 
@@ -364,9 +371,9 @@ def _results(
         lhnn=previous.lhnn,
         fallback_remaining=batch(tree.monitor.fallback_remaining),
         num_fallbacks=batch(tree.monitor.num_fallbacks),
-        target_gradients=batch(calls.gradients),
-        target_evaluations=batch(calls.evaluations),
-        target_gradient_calls=calls.gradient_calls,
-        target_evaluation_calls=calls.evaluation_calls,
+        target_gradients=batch(calls.needed[1]),
+        target_evaluations=batch(calls.needed[0]),
+        target_gradient_calls=calls.executed[1],
+        target_evaluation_calls=calls.executed[0],
         momentum_distribution=previous.momentum_distribution,
     )

@@ -14,7 +14,7 @@ class Randomness(NamedTuple):
     Attributes:
         momentum: `[chains, dim]`.
         log_uniform: log of the slice variable, `[chains]`.
-        is_forward: direction of each doubling, `[max_tree_depth, chains]` bool.
+        directions: bit `j` is the direction of doubling `j`, `[chains]` int32.
         merge_seed: seed of what decides between the old tree and a new half, `[2]`
             int32.
         leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
@@ -22,16 +22,20 @@ class Randomness(NamedTuple):
 
     momentum: tf.Tensor
     log_uniform: tf.Tensor
-    is_forward: tf.Tensor
+    directions: tf.Tensor
     merge_seed: tf.Tensor
     leaf_seed: tf.Tensor
 
+    def is_forward(self, depth: tf.Tensor) -> tf.Tensor:
+        """Direction of the doubling at a depth below 32, `[chains]` bool."""
+        return (
+            tf.bitwise.bitwise_and(tf.bitwise.right_shift(self.directions, depth), 1)
+            > 0
+        )
+
 
 def draw(
-    seed: tf.Tensor,
-    like: tf.Tensor,
-    inverse_mass: tf.Tensor | None,
-    max_tree_depth: int,
+    seed: tf.Tensor, like: tf.Tensor, inverse_mass: tf.Tensor | None
 ) -> Randomness:
     """Draws for all chains.
 
@@ -39,7 +43,6 @@ def draw(
         seed: of the draw, `[2]` int32.
         like: positions, `[chains, dim]`; their shape and dtype are used.
         inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
-        max_tree_depth: number of doublings.
 
     Returns:
         What is random.
@@ -49,7 +52,6 @@ def draw(
     )
     shape, dtype = tf.shape(like), like.dtype
     chains = shape[:1]
-    doublings = tf.concat([[max_tree_depth], chains], axis=0)
     momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
     if inverse_mass is not None:
         momentum = momentum * tf.math.rsqrt(inverse_mass)
@@ -58,7 +60,9 @@ def draw(
     return Randomness(
         momentum=momentum,
         log_uniform=tf.math.log(uniform),
-        is_forward=tf.random.stateless_uniform(doublings, direction_seed) < 0.5,
+        directions=tf.random.stateless_uniform(
+            chains, direction_seed, minval=None, maxval=None, dtype=tf.int32
+        ),
         merge_seed=merge_seed,
         leaf_seed=leaf_seed,
     )

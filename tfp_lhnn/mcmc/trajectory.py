@@ -161,7 +161,7 @@ def _double(
     tree: TreeState,
 ) -> TreeState:
     """Adds as many leaves as there are, at one end or the other."""
-    is_forward = randomness.is_forward[tree.depth]
+    is_forward = randomness.is_forward(tree.depth)
     step = tf.where(is_forward[:, tf.newaxis], settings.step, -settings.step)
     half = _build_subtree(
         settings, step, reference_energy, initial_energy, randomness, tree, is_forward

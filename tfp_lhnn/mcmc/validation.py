@@ -9,6 +9,7 @@ import tensorflow as tf
 
 __all__ = [
     "check_choice",
+    "check_depth",
     "check_dimension",
     "check_log_prob",
     "check_network",
@@ -96,6 +97,15 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     """Refuses what is not one of the names."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {tuple(choices)}; got {value!r}.")
+
+
+def check_depth(max_tree_depth: int) -> None:
+    """Refuses trees whose directions and leaves do not fit into 32 bits."""
+    if max_tree_depth > 24:
+        raise ValueError(
+            f"`max_tree_depth` is {max_tree_depth}; expected 24 or less (a tree of 24 "
+            "doublings has 16 million leaves)."
+        )
 
 
 def check_dimension(network: Any, dim: int) -> None:
