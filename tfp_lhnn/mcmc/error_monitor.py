@@ -171,12 +171,9 @@ class CooldownMonitor(NoMonitor):
     ) -> tuple[PhasePoint, MonitorState]:
         """Gives chains in the cool-down their true gradient."""
         in_fallback = state.fallback_remaining > 0
-        gradient = tf.cond(
-            tf.reduce_all(in_fallback),
-            lambda: tf.zeros_like(position),
-            lambda: self.network.gradient(position, momentum),
+        gradient = self._true_gradient_where(
+            in_fallback, position, self.network.gradient(position, momentum)
         )
-        gradient = self._true_gradient_where(in_fallback, position, gradient)
         point = PhasePoint(position, momentum, gradient, in_fallback)
         calls = state.calls.add(gradients=[in_fallback])
         return point, state._replace(in_fallback=in_fallback, calls=calls)
