@@ -189,6 +189,40 @@ class TestStatelessCall:
         assert len(traces) == 1
 
 
+@pytest.mark.parametrize("hidden_units", [(5,), (6, 4), (5, 6, 7)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"base": "diagonal"},
+        {"base": "none"},
+        {"separable": False},
+        # Not elementwise: each output depends on all inputs of its layer.
+        {"activation": "softmax"},
+    ],
+    ids=str,
+)
+def test_gradient_function_is_the_gradient(hidden_units, options, phase_space):
+    """What leapfrog loops call, against autodiff of the latents."""
+    network = tfp_lhnn.LatentHNN(3, hidden_units, dtype="float64", **options)
+    network.initialise(2)
+    if network.has_base:
+        rng = np.random.default_rng(0)
+        network.location.assign(rng.normal(size=3))
+        network.whitening.assign(rng.normal(size=network.whitening.shape))
+    if network.separable:
+        network.energy_scale.assign(0.7)
+    q, p = (tf.constant(x, tf.float64) for x in phase_space)
+    expected = network.potential_gradient(q, None if network.separable else p)
+    weights = [
+        [tf.constant(v.numpy()) for v in variables]
+        for variables in (network.trainable_variables, network.non_trainable_variables)
+    ]
+    network.initialise(99)  # The weights given count, not those stored.
+    gradient = network.gradient_function(*weights)(q, p)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
 class TestSaving:
     def test_new_process_loads_the_same_gradients(self, tmp_path, phase_space):
         q, p = (x.astype(np.float32) for x in phase_space)

@@ -1,6 +1,5 @@
 """LatentHNN: a Keras model whose latents sum to a learned Hamiltonian."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from tfp_lhnn._arguments import check_count
 from tfp_lhnn.activations import resolve_activation, sine
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base
+from tfp_lhnn.initialisation import initialise_layers
 from tfp_lhnn.mlp_gradient import BaseWeights, summed_output_gradient
 from tfp_lhnn.physics_loss import PhysicsModel, check_last_dimension
 from tfp_lhnn.training_data import TrainingData
@@ -21,14 +21,6 @@ __all__ = ["LatentHNN"]
 # 2·dim·units + (layers − 1)·units² of the network: up to here it is the smaller part
 # for the default 3 x 100 units. It also has to be learned from about dim² numbers.
 _LARGEST_DENSE_DIM = 128
-
-# Standard deviation of the pre-activations of the first and of later layers on whitened
-# positions, and bound of the phases in radians. On the eight Gaussians (4 000
-# gradients, three seeds) gains of 1 and phases up to π made the error on exact draws
-# 1.3 to 1.7 times as large, a first gain of 3 five times or more.
-_FIRST_GAIN = 0.7
-_HIDDEN_GAIN = 0.8
-_FIRST_PHASE = 1.0
 
 _BASES = ("auto", "dense", "diagonal", "none")
 
@@ -160,27 +152,10 @@ class LatentHNN(PhysicsModel):
     def initialise(self, seed: int | None = None) -> None:
         """Draws new weights for the layers and leaves the base as it is.
 
-        The first layer's phases are random, so that its sines are not odd functions
-        only; its frequencies are low, since a network of high ones is no guide between
-        and beyond the training points.
-
         Args:
             seed: an integer, or `None` for Keras' own global seed.
         """
-        if seed is None:
-            # What Keras' own initialisers start from; `set_random_seed` fixes it.
-            seed = keras.initializers.RandomNormal().seed
-        generator = np.random.default_rng(seed)
-        for i, layer in enumerate(self.hidden_layers):
-            fan_in, units = layer.kernel.shape
-            gain, phase = (_HIDDEN_GAIN, 0.0) if i else (_FIRST_GAIN, _FIRST_PHASE)
-            kernel = generator.normal(size=(fan_in, units))
-            layer.kernel.assign(gain / math.sqrt(fan_in) * kernel)
-            layer.bias.assign(generator.uniform(-phase, phase, units))
-        fan_in, units = self.output_layer.kernel.shape
-        # The outputs are summed: each gets its share of the variance.
-        kernel = generator.normal(size=(fan_in, units))
-        self.output_layer.kernel.assign(kernel / math.sqrt(fan_in * units))
+        initialise_layers(self.hidden_layers, self.output_layer, seed)
 
     def silence(self) -> None:
         """Makes the layers' output zero, so that the potential is the base alone."""

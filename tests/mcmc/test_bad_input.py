@@ -25,6 +25,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"max_tree_depth": 25}, ValueError, "`max_tree_depth` is 25"),
         ({"target": None}, TypeError, "`target_log_prob_fn` must be callable"),
         ({"network": "network"}, TypeError, "`network` must be a Keras model"),
         (

@@ -244,10 +244,7 @@ def _build_subtree(
         end = leaf.point
         # Written before it is read, so that XLA can update it in place; what is read
         # lies in other slots.
-        checkpoints = Checkpoints(
-            half.checkpoints.position.write(write_slot, end.position),
-            half.checkpoints.momentum.write(write_slot, end.momentum),
-        )
+        checkpoints = half.checkpoints.write(write_slot, end.position, end.momentum)
         turned = turns_within(
             checkpoints, first_slot, end_slot, end.position, end.momentum, inverse_step
         )

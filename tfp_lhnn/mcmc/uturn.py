@@ -69,30 +69,32 @@ class Checkpoints(NamedTuple):
     """First leaves of the open sub-trees.
 
     Attributes:
-        position: TensorArray of `[chains, dim]`.
-        momentum: TensorArray of `[chains, dim]`.
+        points: TensorArray of `[chains, 2 dim]`, position and momentum side by side.
     """
 
-    position: tf.TensorArray
-    momentum: tf.TensorArray
+    points: tf.TensorArray
+
+    def write(
+        self, slot: tf.Tensor, position: tf.Tensor, momentum: tf.Tensor
+    ) -> "Checkpoints":
+        """Keeps a leaf, `[chains, dim]` each."""
+        return Checkpoints(
+            self.points.write(slot, tf.concat([position, momentum], axis=1))
+        )
 
 
 def new_checkpoints(tables: SubtreeTables, like: tf.Tensor) -> Checkpoints:
     """Room for the open sub-trees of positions shaped `like`, `[chains, dim]`."""
-
-    def room() -> tf.TensorArray:
-        array = tf.TensorArray(
-            like.dtype,
-            size=tables.num_slots,
-            clear_after_read=False,
-            element_shape=like.shape,
-        )
-        # XLA must know the element's shape before the loop begins.
-        return array.unstack(
-            tf.zeros(tf.concat([[tables.num_slots], tf.shape(like)], 0), like.dtype)
-        )
-
-    return Checkpoints(room(), room())
+    points = tf.concat([like, like], axis=1)
+    array = tf.TensorArray(
+        like.dtype,
+        size=tables.num_slots,
+        clear_after_read=False,
+        element_shape=points.shape,
+    )
+    # XLA must know the element's shape before the loop begins.
+    shape = tf.concat([[tables.num_slots], tf.shape(points)], axis=0)
+    return Checkpoints(array.unstack(tf.zeros(shape, like.dtype)))
 
 
 def turns_within(
@@ -115,12 +117,12 @@ def turns_within(
         inverse_step: one over the signed step, `[chains, 1]` or `[chains, dim]`: makes
             displacement run with the time and weighs coordinates as their steps do.
     """
+    dim = position.shape[1]
 
     def compare(slot: tf.Tensor, turned: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        displacement = (position - checkpoints.position.read(slot)) * inverse_step
-        return slot + 1, turned | turns(
-            displacement, checkpoints.momentum.read(slot), momentum
-        )
+        first = checkpoints.points.read(slot)
+        displacement = (position - first[:, :dim]) * inverse_step
+        return slot + 1, turned | turns(displacement, first[:, dim:], momentum)
 
     turned = tf.zeros_like(momentum[..., 0], dtype=tf.bool)
     _, turned = tf.while_loop(

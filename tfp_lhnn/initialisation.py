@@ -1,0 +1,48 @@
+"""Initial weights of a network of sines on whitened positions."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+__all__ = ["initialise_layers"]
+
+# Standard deviation of the pre-activations of the first and of later layers on whitened
+# positions, and bound of the phases in radians. On the eight Gaussians (4 000
+# gradients, three seeds) gains of 1 and phases up to π made the error on exact draws
+# 1.3 to 1.7 times as large, a first gain of 3 five times or more.
+_FIRST_GAIN = 0.7
+_HIDDEN_GAIN = 0.8
+_FIRST_PHASE = 1.0
+
+
+def initialise_layers(
+    hidden_layers: Sequence[Any], output_layer: Any, seed: int | None
+) -> None:
+    """Draws the weights of dense layers.
+
+    The first layer's phases are random, so that its sines are not odd functions only;
+    its frequencies are low, since a network of high ones is no guide between and beyond
+    the training points.
+
+    Args:
+        hidden_layers: Keras' dense layers, built.
+        output_layer: the last one, without a bias.
+        seed: an integer, or `None` for Keras' own global seed.
+    """
+    if seed is None:
+        # What Keras' own initialisers start from; `set_random_seed` fixes it.
+        seed = keras.initializers.RandomNormal().seed
+    generator = np.random.default_rng(seed)
+    for i, layer in enumerate(hidden_layers):
+        fan_in, units = layer.kernel.shape
+        gain, phase = (_HIDDEN_GAIN, 0.0) if i else (_FIRST_GAIN, _FIRST_PHASE)
+        kernel = generator.normal(size=(fan_in, units))
+        layer.kernel.assign(gain / math.sqrt(fan_in) * kernel)
+        layer.bias.assign(generator.uniform(-phase, phase, units))
+    fan_in, units = output_layer.kernel.shape
+    # The outputs are summed: each gets its share of the variance.
+    kernel = generator.normal(size=(fan_in, units))
+    output_layer.kernel.assign(kernel / math.sqrt(fan_in * units))
