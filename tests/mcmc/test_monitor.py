@@ -81,22 +81,21 @@ def test_chains_stick_in_the_tail_without_it_and_not_with_it(core_network):
     start = exact_draws(NUM_CHAINS, 7)
     # A fifth of the chains start well outside what the network has seen.
     start[::5] *= 8.0 / np.linalg.norm(start[::5], axis=-1, keepdims=True)
-    stays, z_scores, means = {}, {}, {}
+    truth = np.linalg.norm(exact_draws(1_000_000, 9), axis=-1).mean()
+    stays, means, errors = {}, {}, {}
     for monitor in ("none", "cooldown"):
         draws, trace = run(core_network, monitor, start)
         stays[monitor] = longest_stay(trace.is_accepted.numpy())[::5]
         radius = np.linalg.norm(draws[50:], axis=-1).mean(0)
-        error = radius.std(ddof=1) / np.sqrt(NUM_CHAINS)
-        truth = np.linalg.norm(exact_draws(1_000_000, 9), axis=-1).mean()
         means[monitor] = radius.mean()
-        z_scores[monitor] = (radius.mean() - truth) / error
+        errors[monitor] = radius.std(ddof=1) / np.sqrt(NUM_CHAINS)
     # Stuck: the typical chain from the tail stands still for dozens of draws.
     assert np.median(stays["none"]) > 50
     assert np.median(stays["cooldown"]) < 10
-    # A chain that is stuck spoils the mean; with the monitor it is right (two-sided
-    # false-alarm rate 1e-4). It is so at the paper's threshold: one that fires more
-    # readily draws the chain towards the core, see docs/algorithm.md.
-    limit = stats.norm.isf(0.5e-4)
-    assert abs(z_scores["cooldown"]) < limit, (z_scores, means)
-    assert z_scores["none"] > limit, (z_scores, means)
+    # Chains that are stuck spoil the mean (two-sided false-alarm rate 1e-4).
+    assert means["none"] - truth > stats.norm.isf(0.5e-4) * errors["none"]
+    assert means["none"] > 1.25 * truth
+    # With the monitor it is right but for the monitor's own bias, which is 3% here:
+    # docs/algorithm.md has it measured. Five allow for Monte Carlo error (0.7%).
+    assert abs(means["cooldown"] / truth - 1.0) < 0.05, (means, errors, truth)
     assert np.mean(trace.num_fallbacks[-1][::5] > 0) > 0.5
