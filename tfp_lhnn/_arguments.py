@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["check_count", "checked_step_size", "stateless_seed"]
+__all__ = ["check_count", "checked_hidden_units", "checked_step_size", "stateless_seed"]
 
 
 def check_count(name: str, value: Any, minimum: int) -> None:
@@ -19,6 +20,19 @@ def check_count(name: str, value: Any, minimum: int) -> None:
         raise TypeError(f"`{name}` is {value!r}; expected an int.")
     if value < minimum:
         raise ValueError(f"`{name}` is {value}; expected {minimum} or more.")
+
+
+def checked_hidden_units(hidden_units: Any) -> tuple[int, ...]:
+    """Returns the widths; raises TypeError or ValueError unless they can be some."""
+    if isinstance(hidden_units, str) or not isinstance(hidden_units, Sequence):
+        raise TypeError(
+            f"`hidden_units` is {hidden_units!r}; expected one width per hidden layer."
+        )
+    if not hidden_units:
+        raise ValueError("`hidden_units` is empty; expected one hidden layer or more.")
+    for i, units in enumerate(hidden_units):
+        check_count(f"hidden_units[{i}]", units, minimum=1)
+    return tuple(int(units) for units in hidden_units)
 
 
 def checked_step_size(step_size: Any) -> float:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_lhnn._arguments import check_count
+from tfp_lhnn._arguments import check_count, checked_hidden_units
 from tfp_lhnn.activations import resolve_activation, sine
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base
 from tfp_lhnn.initialisation import initialise_layers
@@ -82,7 +82,7 @@ class LatentHNN(PhysicsModel):
         super().__init__(**kwargs)
         check_count("dim", dim, minimum=1)
         self.dim = int(dim)
-        self.hidden_units = _hidden_units(hidden_units)
+        self.hidden_units = checked_hidden_units(hidden_units)
         self.activation = resolve_activation(activation)
         self.separable = bool(separable)
         if base not in _BASES:
@@ -391,15 +391,3 @@ class LatentHNN(PhysicsModel):
         self.silence()
         if log_prob is not None:
             self.offset.assign(np.median(-log_prob - base.energy(position)))
-
-
-def _hidden_units(hidden_units: Any) -> tuple[int, ...]:
-    if isinstance(hidden_units, str) or not isinstance(hidden_units, Sequence):
-        raise TypeError(
-            f"`hidden_units` is {hidden_units!r}; expected one width per hidden layer."
-        )
-    if not hidden_units:
-        raise ValueError("`hidden_units` is empty; expected one hidden layer or more.")
-    for i, units in enumerate(hidden_units):
-        check_count(f"hidden_units[{i}]", units, minimum=1)
-    return tuple(int(units) for units in hidden_units)

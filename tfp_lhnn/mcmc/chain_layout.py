@@ -24,12 +24,9 @@ class ChainLayout:
     """
 
     def __init__(self, state: Any, log_prob: tf.Tensor) -> None:
-        self._batch_shape = log_prob.shape
+        self._log_prob = log_prob
         self._state = StateLayout.from_state(state, log_prob.shape.rank)
         self._parts = state_parts(state)
-        self._dynamic_batch_shape = (
-            log_prob.shape if log_prob.shape.is_fully_defined() else tf.shape(log_prob)
-        )
 
     @property
     def dim(self) -> int:
@@ -106,15 +103,16 @@ class ChainLayout:
 
     @property
     def _is_flat(self) -> bool:
-        return self._batch_shape.rank == 1
+        return self._log_prob.shape.rank == 1
 
     def _with_batch(self, rows: tf.Tensor, event_shape: list[int]) -> tf.Tensor:
         if self._is_flat:
             return rows
-        if self._batch_shape.is_fully_defined():
-            return tf.reshape(rows, [*self._batch_shape, *event_shape])
+        batch_shape = self._log_prob.shape
+        if batch_shape.is_fully_defined():
+            return tf.reshape(rows, [*batch_shape, *event_shape])
         event = tf.constant(event_shape, tf.int32)  # An empty list has another dtype.
-        return tf.reshape(rows, tf.concat([self._dynamic_batch_shape, event], axis=0))
+        return tf.reshape(rows, tf.concat([tf.shape(self._log_prob), event], axis=0))
 
 
 def _broadcast_step(step: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
