@@ -202,7 +202,7 @@ class TestStatelessCall:
     ],
     ids=str,
 )
-def test_gradient_function_is_the_gradient(hidden_units, options, phase_space):
+def test_energy_function_is_energy_and_gradient(hidden_units, options, phase_space):
     """What leapfrog loops call, against autodiff of the latents."""
     network = tfp_lhnn.LatentHNN(3, hidden_units, dtype="float64", **options)
     network.initialise(2)
@@ -212,14 +212,19 @@ def test_gradient_function_is_the_gradient(hidden_units, options, phase_space):
         network.whitening.assign(rng.normal(size=network.whitening.shape))
     if network.separable:
         network.energy_scale.assign(0.7)
+        network.offset.assign(-3.0)
     q, p = (tf.constant(x, tf.float64) for x in phase_space)
     expected = network.potential_gradient(q, None if network.separable else p)
+    expected_energy = (
+        network.potential(q) if network.separable else network.energy(q, p)
+    )
     weights = [
         [tf.constant(v.numpy()) for v in variables]
         for variables in (network.trainable_variables, network.non_trainable_variables)
     ]
     network.initialise(99)  # The weights given count, not those stored.
-    gradient = network.gradient_function(*weights)(q, p)
+    energy, gradient = network.energy_function(*weights)(q, p)
+    np.testing.assert_allclose(energy, expected_energy, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 

@@ -3,6 +3,9 @@
 from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
 from tfp_lhnn.mcmc import (
+    LatentHNNDelayedAcceptanceResults,
+    LatentHNNDelayedAcceptanceSampler,
+    LatentHNNDelayedAcceptanceStats,
     LatentHNNKernelResults,
     LatentHNNNoUTurnSampler,
     LatentHNNStats,
@@ -14,6 +17,9 @@ from tfp_lhnn.training_data import TrainingData, simulate_training_data
 
 __all__ = [
     "LatentHNN",
+    "LatentHNNDelayedAcceptanceResults",
+    "LatentHNNDelayedAcceptanceSampler",
+    "LatentHNNDelayedAcceptanceStats",
     "LatentHNNKernelResults",
     "LatentHNNNoUTurnSampler",
     "LatentHNNStats",

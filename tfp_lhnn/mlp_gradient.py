@@ -1,9 +1,10 @@
-"""The gradient of a network's summed output, with all that can be done beforehand.
+"""A network's summed output and its gradient, with all that can be done beforehand.
 
 Autodiff of `Σ latents` multiplies by the whitening and its transpose, by a matrix of
 ones for the sum, and by every kernel twice. In a leapfrog loop the weights stand still,
 so the whitening goes into the first layer, the sum into the last, and base and first
-layer become one matrix: for one hidden layer two products are left of five.
+layer become one matrix: for one hidden layer two products are left of five. Whoever
+uses one of the two only does not pay for the other: a compiler drops it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-__all__ = ["BaseWeights", "summed_output_gradient"]
+__all__ = ["BaseWeights", "summed_output"]
 
 
 class BaseWeights(NamedTuple):
@@ -26,15 +27,15 @@ class BaseWeights(NamedTuple):
     whitening: tf.Tensor
 
 
-def summed_output_gradient(
+def summed_output(
     kernels: Sequence[tf.Tensor],
     biases: Sequence[tf.Tensor],
     activation: Callable[[tf.Tensor], tf.Tensor],
     output_scale: tf.Tensor | None,
     base: BaseWeights | None,
     dim: int,
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Prepares the gradient of base plus layers by the first `dim` inputs.
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Prepares the sum of base and layers and its gradient by the first `dim` inputs.
 
     Args:
         kernels: of the hidden layers and, last, of the linear output layer.
@@ -45,7 +46,8 @@ def summed_output_gradient(
         dim: number of inputs to differentiate by.
 
     Returns:
-        A function `[n, width] -> [n, dim]`; call it in the loop, and this outside.
+        A function of inputs, `[n, width]`, to the sum, `[n]`, and the gradient,
+        `[n, dim]`; call it in the loop, and this outside.
     """
     first, first_bias = kernels[0], biases[0]
     stem = first
@@ -60,7 +62,7 @@ def summed_output_gradient(
     if output_scale is not None:
         output = output_scale * output
 
-    def gradient(x: tf.Tensor) -> tf.Tensor:
+    def value_and_gradient(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if base is not None:
             x = x - base.location
         below = tf.matmul(x, stem)
@@ -69,13 +71,17 @@ def summed_output_gradient(
             base_gradient, below = below[:, :dim], below[:, dim:]
         elif base is not None:
             base_gradient = tf.square(base.whitening) * x
-        slope = _backward(
+        value, slope = _backward(
             below + first_bias, kernels[1:-1], biases[1:], activation, output
         )
-        result = tf.matmul(slope, first[:dim], transpose_b=True)
-        return result if base_gradient is None else base_gradient + result
+        gradient = tf.matmul(slope, first[:dim], transpose_b=True)
+        if base_gradient is None:
+            return value, gradient
+        # Of a quadratic form with gradient `Px` the value is `½ xᵀPx`.
+        base_value = 0.5 * tf.reduce_sum(x * base_gradient, axis=-1)
+        return base_value + value, base_gradient + gradient
 
-    return gradient
+    return value_and_gradient
 
 
 def _backward(
@@ -84,17 +90,18 @@ def _backward(
     biases: Sequence[tf.Tensor],
     activation: Callable[[tf.Tensor], tf.Tensor],
     output: tf.Tensor,
-) -> tf.Tensor:
-    """Derivative of the summed output by the first layer's pre-activation."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The summed output and its derivative by the first layer's pre-activation."""
     # A tape for each activation only: the products between are written out.
     tape = tf.GradientTape(persistent=False, watch_accessed_variables=False)
     with tape:
         tape.watch(pre_activation)
         hidden = activation(pre_activation)
     if not kernels:
+        value = tf.linalg.matvec(hidden, output)
         upstream = tf.broadcast_to(output, tf.shape(hidden))
     else:
-        above = _backward(
+        value, above = _backward(
             tf.matmul(hidden, kernels[0]) + biases[0],
             kernels[1:],
             biases[1:],
@@ -102,4 +109,4 @@ def _backward(
             output,
         )
         upstream = tf.matmul(above, kernels[0], transpose_b=True)
-    return tape.gradient(hidden, pre_activation, output_gradients=upstream)
+    return value, tape.gradient(hidden, pre_activation, output_gradients=upstream)

@@ -11,7 +11,7 @@ from tfp_lhnn._arguments import check_count, checked_hidden_units
 from tfp_lhnn.activations import resolve_activation, sine
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base
 from tfp_lhnn.initialisation import initialise_layers
-from tfp_lhnn.mlp_gradient import BaseWeights, summed_output_gradient
+from tfp_lhnn.mlp_gradient import BaseWeights, summed_output
 from tfp_lhnn.physics_loss import PhysicsModel, check_last_dimension
 from tfp_lhnn.training_data import TrainingData
 
@@ -266,10 +266,10 @@ class LatentHNN(PhysicsModel):
             energy = tf.reduce_sum(self.latents(q, p), axis=-1)
         return tape.gradient(energy, q)
 
-    def gradient_function(
+    def energy_function(
         self, trainable: Sequence[tf.Tensor], non_trainable: Sequence[tf.Tensor]
-    ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        """The pure form of `potential_gradient` on explicit weights, for loops.
+    ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """The learned energy and its force as a pure function of weights, for loops.
 
         Call it once outside the loop: what depends on the weights alone is done here.
 
@@ -278,7 +278,9 @@ class LatentHNN(PhysicsModel):
             non_trainable: values of `non_trainable_variables`, in that order.
 
         Returns:
-            A function of `q` and `p`, `[n, dim]` each, to `∂H_θ/∂q`, `[n, dim]`.
+            A function of `q` and `p`, `[n, dim]` each, to the sum of the latents
+            (`U_θ(q)`, or `H_θ(q, p)` of a joint network), `[n]`, and its derivative
+            by `q`, `[n, dim]`.
         """
         variables = [*self.trainable_variables, *self.non_trainable_variables]
         values = {
@@ -288,7 +290,7 @@ class LatentHNN(PhysicsModel):
             )
         }
         layers = [*self.hidden_layers, self.output_layer]
-        gradient = summed_output_gradient(
+        value_and_gradient = summed_output(
             kernels=[values[id(layer.kernel)] for layer in layers],
             biases=[values[id(layer.bias)] for layer in self.hidden_layers],
             activation=self.activation,
@@ -299,11 +301,16 @@ class LatentHNN(PhysicsModel):
             dim=self.dim,
         )
 
-        def potential_gradient(q: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+        def energy_and_gradient(
+            q: tf.Tensor, p: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
             x = q if self.separable else tf.concat([q, p], axis=-1)
-            return tf.cast(gradient(tf.cast(x, self.compute_dtype)), q.dtype)
+            energy, gradient = value_and_gradient(tf.cast(x, self.compute_dtype))
+            if self.separable:
+                energy += values[id(self.offset)]
+            return tf.cast(energy, q.dtype), tf.cast(gradient, q.dtype)
 
-        return potential_gradient
+        return energy_and_gradient
 
     def time_derivatives(self, q: Any, p: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Hamilton's equations of the learned energy.

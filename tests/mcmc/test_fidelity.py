@@ -9,7 +9,6 @@ from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn.mcmc import nuts
-from tfp_lhnn.mcmc.chain_layout import ChainLayout
 from tfp_lhnn.mcmc.randomness import draw
 
 from .helpers import assert_trees_equal
@@ -99,10 +98,10 @@ def stepper(kernel):
 
     @tf.function(autograph=False)
     def step(state, results, seed):
-        layout = ChainLayout(state, results.target_log_prob)
+        start = kernel._start(state, results)._replace(inverse_mass=None)
         randomness = draw(seed, state, None)
-        tree = kernel._grow_tree(layout, state, results, None, randomness)
-        new_results = nuts._results(layout, results, tree, seed)
+        tree = kernel._grow_tree(start, results, randomness)
+        new_results = nuts._results(start.layout, results, tree, seed)
         return new_results, tree._replace(checkpoints=()), randomness
 
     return step
@@ -242,7 +241,7 @@ def test_choosing_leaf_by_leaf_has_the_law_of_choosing_between_subtrees():
     def many(q0, seed, chain):
         state = tf.tile(q0, [num_chains, 1])
         results = kernel.bootstrap_results(state)
-        layout = ChainLayout(state, results.target_log_prob)
+        start = kernel._start(state, results)._replace(inverse_mass=None)
         own = draw(seed, state, None)
         # Same momentum, slice and directions in all chains; only the choices differ.
         shared = own._replace(
@@ -250,7 +249,7 @@ def test_choosing_leaf_by_leaf_has_the_law_of_choosing_between_subtrees():
             log_uniform=tf.fill([num_chains], own.log_uniform[chain]),
             directions=tf.fill([num_chains], own.directions[chain]),
         )
-        return kernel._grow_tree(layout, state, results, None, shared), shared
+        return kernel._grow_tree(start, results, shared), shared
 
     for i in range(num_trees):
         q0 = np.array([[0.4, -0.2]])

@@ -38,31 +38,47 @@ def network_weights(network: Any) -> NetworkWeights:
 
 
 class NetworkSource:
-    """The gradient of the learned energy as a pure function of explicit weights.
+    """The learned energy and its gradient as a pure function of explicit weights.
 
     Args:
         network: anything with Keras' `stateless_call(trainable, non_trainable, x)` that
             maps `[n, dim]` positions (or `[n, 2 dim]` positions and momenta, if it says
-            `separable = False`) to latents. One that has a `gradient_function` of its
+            `separable = False`) to latents. One that has an `energy_function` of its
             own, as `LatentHNN` has, is asked for that instead.
         weights: the weights to call it with; read once, outside all loops.
 
     Attributes:
-        gradient: maps `[chains, dim]` positions and momenta to `∂H_θ/∂q`, `[chains,
+        energy_and_gradient: maps `[chains, dim]` positions and momenta to the sum of
+            the latents, `[chains]`, and its derivative by the position, `[chains,
             dim]`.
     """
 
     def __init__(self, network: Any, weights: NetworkWeights) -> None:
-        self.gradient: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = (
-            network.gradient_function(*weights)
-            if hasattr(network, "gradient_function")
+        self.energy_and_gradient: Callable[
+            [tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]
+        ] = (
+            network.energy_function(*weights)
+            if hasattr(network, "energy_function")
             else _autodiff(network, weights)
         )
+
+    def gradient(self, position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+        """`∂H_θ/∂q`, `[chains, dim]`."""
+        return self.energy_and_gradient(position, momentum)[1]
+
+    def log_prob_and_gradient(self, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`−U_θ`, `[chains]`, and the gradient of `U_θ`, of a separable network.
+
+        The same form as `TargetSource.log_prob_and_gradient`, so that the network can
+        stand in for the target.
+        """
+        energy, gradient = self.energy_and_gradient(position, position)
+        return -energy, gradient
 
 
 def _autodiff(
     network: Any, weights: NetworkWeights
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     is_separable = bool(getattr(network, "separable", True))
 
     def energy(position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
@@ -73,15 +89,17 @@ def _autodiff(
         )
         return tf.cast(tf.reduce_sum(latents, axis=-1), position.dtype)
 
-    def gradient(position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+    def energy_and_gradient(
+        position: tf.Tensor, momentum: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(position)
             value = energy(position, momentum)
-        return tape.gradient(
+        return value, tape.gradient(
             value, position, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
 
-    return gradient
+    return energy_and_gradient
 
 
 class TargetCalls(NamedTuple):
@@ -138,3 +156,20 @@ class TargetSource:
         """`log π`, `[chains]`, and the gradient of `−log π`, `[chains, dim]`."""
         log_prob, gradient = tfp.math.value_and_gradient(self.log_prob, position)
         return log_prob, -gradient
+
+    def gradient_where(
+        self, needed: tf.Tensor, position: tf.Tensor, otherwise: tf.Tensor
+    ) -> tf.Tensor:
+        """The gradient of `−log π` for the chains in `needed`, if there are any.
+
+        Args:
+            needed: `[chains]` bool.
+            position: `[chains, dim]`.
+            otherwise: what the other chains get, `[chains, dim]`.
+        """
+
+        def evaluate() -> tf.Tensor:
+            _, gradient = self.log_prob_and_gradient(position)
+            return tf.where(needed[:, tf.newaxis], gradient, otherwise)
+
+        return tf.cond(tf.reduce_any(needed), evaluate, lambda: otherwise)

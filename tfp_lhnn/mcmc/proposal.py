@@ -20,8 +20,8 @@ class Proposal(NamedTuple):
 
     Attributes:
         position: `[chains, dim]`.
-        log_prob: the target's log density there, `[chains]`.
-        energy: true `H` there, `[chains]`.
+        log_prob: log of the density that is sampled, there, `[chains]`.
+        energy: `H` of that density there, `[chains]`.
         weight: of all leaves in the set, as a `LeafWeights` measures it, `[chains]`.
     """
 

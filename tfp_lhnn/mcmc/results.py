@@ -8,6 +8,8 @@ import tensorflow as tf
 from tfp_lhnn.mcmc.gradient_source import NetworkWeights
 
 __all__ = [
+    "LatentHNNDelayedAcceptanceResults",
+    "LatentHNNDelayedAcceptanceStats",
     "LatentHNNKernelResults",
     "LatentHNNStats",
     "NoProposal",
@@ -117,18 +119,102 @@ class LatentHNNStats(NamedTuple):
     target_evaluation_calls: tf.Tensor
 
 
+class LatentHNNDelayedAcceptanceResults(NamedTuple):
+    """Results of one `LatentHNNDelayedAcceptanceSampler` transition.
+
+    Attributes:
+        target_log_prob: log density at the new state, `[batch]`.
+        step_size: as given to the kernel or set by step-size adaptation.
+        log_accept_ratio: log of the mean over the leaves of `min(1, exp(H₀ − H))` with
+            the energy of the density that the tree was built on: the network's, or, in
+            a true transition, the target's, `[batch]`. Step-size adaptation reads it.
+        log_delayed_accept_ratio: `log π(q')π_θ(q) / (π(q)π_θ(q'))` of the proposal
+            `q'`; minus infinity where that is no number; zero in a true transition,
+            which has nothing to correct, `[batch]`.
+        is_true_transition: whether true gradients were used, `[batch]` bool; the same
+            for all chains.
+        leapfrogs_taken: leaves of all trees of the draw, `[batch]` int32.
+        is_accepted: whether the new state is another than the start, `[batch]`.
+        reach_max_depth: whether a tree was still growing at its end, `[batch]`.
+        has_divergence: whether a leaf stopped a tree by its energy, `[batch]`.
+        energy: `−log π(q) + ½ pᵀM⁻¹p` at the new state, with the momentum that the
+            tree gave it, `[batch]`: large where the density is small, as in Stan and
+            ArviZ.
+        seed: the seed of the transition.
+        lhnn: the model: weights of the network as tensors.
+        target_gradients: gradients of the target that each chain needed, cumulative,
+            `[batch]` int32.
+        target_evaluations: densities that each chain needed, cumulative, `[batch]`
+            int32. An evaluation of value and gradient counts once in each.
+        target_gradient_calls: gradients executed, each for all chains at once,
+            cumulative, `[]` int32.
+        target_evaluation_calls: densities executed, alike, `[]` int32.
+        momentum_distribution: distribution of the momentum; its inverse covariance is
+            the mass matrix's inverse that `DiagonalMassMatrixAdaptation` sets.
+        proposed_state: empty; `ReplicaExchangeMC` wants the field.
+        proposed_results: empty; `ReplicaExchangeMC` wants the field.
+    """
+
+    target_log_prob: tf.Tensor
+    step_size: Any
+    log_accept_ratio: tf.Tensor
+    log_delayed_accept_ratio: tf.Tensor
+    is_true_transition: tf.Tensor
+    leapfrogs_taken: tf.Tensor
+    is_accepted: tf.Tensor
+    reach_max_depth: tf.Tensor
+    has_divergence: tf.Tensor
+    energy: tf.Tensor
+    seed: tf.Tensor
+    lhnn: NetworkWeights
+    target_gradients: tf.Tensor
+    target_evaluations: tf.Tensor
+    target_gradient_calls: tf.Tensor
+    target_evaluation_calls: tf.Tensor
+    momentum_distribution: Any
+    proposed_state: tuple[()] = ()
+    proposed_results: NoProposal = NoProposal()
+
+
+class LatentHNNDelayedAcceptanceStats(NamedTuple):
+    """What `trace_stats` keeps; see `LatentHNNDelayedAcceptanceResults`."""
+
+    target_log_prob: tf.Tensor
+    step_size: Any
+    log_accept_ratio: tf.Tensor
+    log_delayed_accept_ratio: tf.Tensor
+    is_true_transition: tf.Tensor
+    leapfrogs_taken: tf.Tensor
+    is_accepted: tf.Tensor
+    reach_max_depth: tf.Tensor
+    has_divergence: tf.Tensor
+    energy: tf.Tensor
+    seed: tf.Tensor
+    target_gradients: tf.Tensor
+    target_evaluations: tf.Tensor
+    target_gradient_calls: tf.Tensor
+    target_evaluation_calls: tf.Tensor
+
+
+_STATS: dict[type, Any] = {
+    LatentHNNKernelResults: LatentHNNStats,
+    LatentHNNDelayedAcceptanceResults: LatentHNNDelayedAcceptanceStats,
+}
+
 # Where TFP's wrappers keep the results of the kernel inside them.
 _INNER_FIELDS = ("inner_results", "post_swap_replica_results")
 
 
-def trace_stats(state: Any, results: Any, *reductions: Any) -> LatentHNNStats:
+def trace_stats(
+    state: Any, results: Any, *reductions: Any
+) -> LatentHNNStats | LatentHNNDelayedAcceptanceStats:
     """A `trace_fn` for `tfp.mcmc.sample_chain`: everything but the model.
 
     Tracing all results would store every weight of the network once per draw.
 
     Args:
         state: the chain's state; not traced, since `sample_chain` returns it anyway.
-        results: kernel results of our kernel, alone or inside any of TFP's wrappers.
+        results: results of one of our kernels, alone or inside any of TFP's wrappers.
         *reductions: what `tfp.experimental.mcmc.sample_chain` adds for its reducers;
             not traced, since it returns them anyway.
 
@@ -136,18 +222,19 @@ def trace_stats(state: Any, results: Any, *reductions: Any) -> LatentHNNStats:
         The statistics of one draw.
 
     Raises:
-        TypeError: if there is no `LatentHNNKernelResults` inside `results`.
+        TypeError: if there are no results of our kernels inside `results`.
     """
     del state, reductions
     inner = results
-    while not isinstance(inner, LatentHNNKernelResults):
+    while type(inner) not in _STATS:
         for field in _INNER_FIELDS:
             if hasattr(inner, field):
                 inner = getattr(inner, field)
                 break
         else:
             raise TypeError(
-                "`results` must hold those of a LatentHNNNoUTurnSampler; got "
+                "`results` must hold those of a kernel of tfp_lhnn; got "
                 f"{type(results).__name__}, in which there are none."
             )
-    return LatentHNNStats(*(getattr(inner, name) for name in LatentHNNStats._fields))
+    stats = _STATS[type(inner)]
+    return stats(*(getattr(inner, name) for name in stats._fields))

@@ -60,6 +60,13 @@ class Progress(NamedTuple):
     num_leaves: tf.Tensor
     accept_sum: tf.Tensor
 
+    @property
+    def log_mean_accept(self) -> tf.Tensor:
+        """Log of the mean of `min(1, exp(H₀ − H))` over the leaves, `[chains]`."""
+        return tf.math.log(
+            self.accept_sum / tf.cast(self.num_leaves, self.accept_sum.dtype)
+        )
+
 
 class TreeState(NamedTuple):
     """The tree after some doublings.
@@ -98,9 +105,8 @@ class _SubtreeState(NamedTuple):
 
 def build_tree(
     settings: Settings,
-    start: PhasePoint,
+    position: tf.Tensor,
     log_prob: tf.Tensor,
-    energy: tf.Tensor,
     monitor_state: MonitorState,
     randomness: Randomness,
 ) -> TreeState:
@@ -108,15 +114,18 @@ def build_tree(
 
     Args:
         settings: what stays fixed.
-        start: where the draw starts.
+        position: where the draw starts, `[chains, dim]`.
         log_prob: the target's log density there, `[chains]`.
-        energy: true `H` there, `[chains]`.
-        monitor_state: state of the monitor at the start of the draw.
+        monitor_state: what the monitor remembers of the last draw.
         randomness: all that is random.
 
     Returns:
         The finished tree.
     """
+    first, monitor_state = settings.monitor.begin_draw(
+        position, randomness.momentum, log_prob, monitor_state
+    )
+    start, energy = first.point, first.energy
     reference_energy = energy - settings.weights.log_height(randomness.log_uniform)
     everywhere = tf.ones_like(energy, dtype=tf.bool)
     nowhere = tf.zeros_like(everywhere)
@@ -126,7 +135,7 @@ def build_tree(
         right=start,
         proposal=Proposal(
             start.position,
-            log_prob,
+            first.log_prob,
             energy,
             tf.fill(tf.shape(energy), tf.cast(settings.weights.start, energy.dtype)),
         ),
@@ -150,7 +159,7 @@ def build_tree(
         return (_double(settings, reference_energy, energy, randomness, tree),)
 
     (tree,) = tf.while_loop(grows, double, (initial,))
-    return tree
+    return tree._replace(monitor=settings.monitor.end_draw(tree.monitor))
 
 
 def _double(

@@ -12,10 +12,14 @@ __all__ = [
     "check_depth",
     "check_dimension",
     "check_log_prob",
+    "check_max_energy_diff",
     "check_network",
+    "check_probability",
+    "check_residual_rule",
     "check_step_size",
     "check_target",
     "check_thresholds",
+    "check_trust",
 ]
 
 
@@ -69,22 +73,66 @@ def check_step_size(step_size: Any) -> None:
 def check_thresholds(max_hnn_energy_diff: float, max_energy_diff: float) -> None:
     """Refuses thresholds that are not positive, or in the wrong order."""
     _check_number(max_hnn_energy_diff, "max_hnn_energy_diff")
-    _check_number(max_energy_diff, "max_energy_diff")
     if not (max_hnn_energy_diff > 0 or max_hnn_energy_diff == -math.inf):
         raise ValueError(
             "`max_hnn_energy_diff` must be positive (or minus infinity, for true "
             f"gradients throughout); got {max_hnn_energy_diff}."
         )
-    # Finite, since the energy error of a leaf that is not finite counts as infinite.
-    if not 0 < max_energy_diff < math.inf:
-        raise ValueError(
-            f"`max_energy_diff` must be positive and finite; got {max_energy_diff}."
-        )
+    check_max_energy_diff(max_energy_diff)
     if max_hnn_energy_diff > max_energy_diff:
         raise ValueError(
             f"`max_hnn_energy_diff` ({max_hnn_energy_diff}) must not exceed "
             f"`max_energy_diff` ({max_energy_diff}): the first asks for true "
             "gradients, the second gives up."
+        )
+
+
+def check_residual_rule(
+    max_residual: float, network_energy_offset: float, trust_network_fn: Any
+) -> None:
+    """Refuses what cannot say where the network is trusted."""
+    _check_number(max_residual, "max_residual")
+    _check_number(network_energy_offset, "network_energy_offset")
+    if not max_residual >= 0:
+        raise ValueError(f"`max_residual` must not be negative; got {max_residual}.")
+    if not math.isfinite(network_energy_offset):
+        raise ValueError(
+            f"`network_energy_offset` must be finite; got {network_energy_offset}."
+        )
+    if trust_network_fn is not None and not callable(trust_network_fn):
+        raise TypeError(
+            "`trust_network_fn` must be callable; got "
+            f"{type(trust_network_fn).__name__}."
+        )
+
+
+def check_trust(is_trusted: Any, log_prob: tf.Tensor) -> None:
+    """Refuses what a rule returned if it is not one answer for each chain."""
+    is_trusted = tf.convert_to_tensor(is_trusted)
+    if is_trusted.dtype != tf.bool or not is_trusted.shape.is_compatible_with(
+        log_prob.shape
+    ):
+        raise ValueError(
+            f"`trust_network_fn` returned {is_trusted.dtype.name} of shape "
+            f"{is_trusted.shape}; expected bool of shape {log_prob.shape}, one for "
+            "each chain."
+        )
+
+
+def check_probability(value: Any, name: str) -> None:
+    """Refuses what is no probability."""
+    _check_number(value, name)
+    if not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be between 0 and 1; got {value}.")
+
+
+def check_max_energy_diff(max_energy_diff: float) -> None:
+    """Refuses a threshold that is not positive and finite."""
+    _check_number(max_energy_diff, "max_energy_diff")
+    # Finite, since the energy error of a leaf that is not finite counts as infinite.
+    if not 0 < max_energy_diff < math.inf:
+        raise ValueError(
+            f"`max_energy_diff` must be positive and finite; got {max_energy_diff}."
         )
 
 

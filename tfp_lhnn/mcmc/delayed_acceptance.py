@@ -1,0 +1,356 @@
+"""LatentHNNDelayedAcceptanceSampler: NUTS on the network, one true density per draw."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lhnn._arguments import check_count
+from tfp_lhnn.mcmc import validation
+from tfp_lhnn.mcmc.error_monitor import OneSourceMonitor
+from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetCalls, TargetSource
+from tfp_lhnn.mcmc.integrator import kinetic_energy
+from tfp_lhnn.mcmc.network_kernel import NetworkKernel, Start
+from tfp_lhnn.mcmc.randomness import Randomness, draw
+from tfp_lhnn.mcmc.results import LatentHNNDelayedAcceptanceResults
+from tfp_lhnn.mcmc.trajectory import Progress, TreeState, build_tree
+
+__all__ = ["LatentHNNDelayedAcceptanceSampler"]
+
+
+class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
+    """NUTS on the learned density, corrected by one evaluation of the true one.
+
+    A draw makes a whole NUTS transition, or several, on `π_θ ∝ exp(−U_θ)`, which asks
+    nothing of the target, and then accepts `q → q'` with probability
+    `min(1, π(q')π_θ(q) / (π(q)π_θ(q')))`: one density and no gradient per draw, and
+    exact however wrong the network is.
+
+    Where the network is bad, chains stick. So with `true_transition_probability` a draw
+    is a NUTS transition with true gradients instead. One coin decides for all chains,
+    whatever their states, so that no chain's true transition makes others wait.
+
+    The kernel goes wherever `tfp.mcmc.NoUTurnSampler` goes; see
+    `LatentHNNNoUTurnSampler`.
+
+    #### Example
+
+    ```python
+    kernel = tfp_lhnn.LatentHNNDelayedAcceptanceSampler(log_prob, network, 0.1)
+    kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+        kernel, num_adaptation_steps=400, target_accept_prob=0.9)
+    draws, stats = tfp.mcmc.sample_chain(
+        1000, initial_state, kernel=kernel, num_burnin_steps=500,
+        trace_fn=tfp_lhnn.trace_stats, seed=[1, 2])
+    ```
+
+    Small steps cost nothing of the target here: a target acceptance of 0.9 or more is
+    in order.
+
+    Args:
+        target_log_prob_fn: takes the parts of the state, `[batch..., event...]` each,
+            and returns their log density `[batch...]`.
+        network: a trained separable `tfp_lhnn.LatentHNN`, or anything with its
+            `stateless_call`, `trainable_variables` and `non_trainable_variables`. It
+            sees the parts of the state, flattened, side by side.
+        step_size: a value, or a list of one for each part of the state; each broadcasts
+            with its part, so a chain may have its own.
+        max_tree_depth: a tree has up to `2 ** max_tree_depth` points.
+        max_energy_diff: a leaf with a larger energy error is a divergence and stops the
+            tree.
+        num_surrogate_transitions: NUTS transitions on the network before the target is
+            asked.
+        true_transition_probability: probability of a transition with true gradients.
+        trajectory_sampling: `"slice"` or `"multinomial"`.
+        name: prefix of the names of ops.
+
+    Raises:
+        TypeError: for a target that is not callable, or a network without the calls.
+        ValueError: for values out of range, or a joint network; the message names the
+            argument.
+    """
+
+    def __init__(
+        self,
+        target_log_prob_fn: Callable[..., tf.Tensor],
+        network: Any,
+        step_size: Any,
+        max_tree_depth: int = 10,
+        max_energy_diff: float = 1000.0,
+        num_surrogate_transitions: int = 1,
+        true_transition_probability: float = 0.01,
+        trajectory_sampling: str = "multinomial",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            {
+                "target_log_prob_fn": target_log_prob_fn,
+                "network": network,
+                "step_size": step_size,
+                "max_tree_depth": max_tree_depth,
+                "max_energy_diff": max_energy_diff,
+                "num_surrogate_transitions": num_surrogate_transitions,
+                "true_transition_probability": true_transition_probability,
+                "trajectory_sampling": trajectory_sampling,
+                "name": name,
+            },
+            default_name="latent_hnn_delayed_acceptance",
+        )
+        validation.check_max_energy_diff(max_energy_diff)
+        check_count("num_surrogate_transitions", num_surrogate_transitions, 1)
+        validation.check_probability(
+            true_transition_probability, "true_transition_probability"
+        )
+        if not self._is_separable:
+            raise ValueError(
+                "`network` must be separable: delayed acceptance samples from the "
+                "density exp(-U_θ(q)), which a joint network (`separable=False`) does "
+                "not have."
+            )
+
+    @property
+    def is_calibrated(self) -> bool:
+        """True: the chain leaves the target exactly invariant.
+
+        NUTS is reversible with respect to the density that it samples, and so are
+        several NUTS transitions in a row; the ratio of acceptance corrects for that
+        density being the network's. The coin for a true transition does not look at the
+        state.
+        """
+        return True
+
+    def bootstrap_results(self, init_state: Any) -> LatentHNNDelayedAcceptanceResults:
+        """Results to start a chain with: one density for each chain, no gradient.
+
+        Args:
+            init_state: a Tensor, or a list or tuple of Tensors, `[batch..., event...]`.
+
+        Returns:
+            The results.
+
+        Raises:
+            TypeError: for a state that is nested or a dict.
+            ValueError: for a state that does not fit the network or the target, or
+                that has no finite density (where values are known).
+        """
+        with tf.name_scope(self.name + ".bootstrap_results"):
+            fields = self._first_results(init_state)
+            return LatentHNNDelayedAcceptanceResults(
+                **fields,
+                log_delayed_accept_ratio=tf.zeros_like(fields["target_log_prob"]),
+                is_true_transition=tf.zeros_like(fields["is_accepted"]),
+            )
+
+    def one_step(
+        self,
+        current_state: Any,
+        previous_kernel_results: LatentHNNDelayedAcceptanceResults,
+        seed: Any = None,
+    ) -> tuple[Any, LatentHNNDelayedAcceptanceResults]:
+        """One transition of every chain.
+
+        Args:
+            current_state: a Tensor, or a list or tuple of Tensors,
+                `[batch..., event...]`.
+            previous_kernel_results: of the last transition, or `bootstrap_results`.
+            seed: as `tfp.random.sanitize_seed` takes it.
+
+        Returns:
+            The new state, in the caller's structure, and the new results.
+        """
+        with tf.name_scope(self.name + ".one_step"):
+            previous = previous_kernel_results
+            seed = tfp.random.sanitize_seed(seed)
+            start = self._start(current_state, previous)
+            probability = self._parameters["true_transition_probability"]
+            coin_seed, tree_seed, accept_seed = tf.unstack(
+                tfp.random.split_seed(seed, n=3)
+            )
+
+            def by_network() -> _Transition:
+                return self._surrogate_transition(
+                    start, previous.step_size, tree_seed, accept_seed
+                )
+
+            def by_target() -> _Transition:
+                return self._true_transition(start, previous.step_size, tree_seed)
+
+            # The two certainties leave one of the trees out of the graph.
+            if probability == 0:
+                transition = by_network()
+            elif probability == 1:
+                transition = by_target()
+            else:
+                coin = tf.random.stateless_uniform([], coin_seed)
+                transition = tf.cond(coin < probability, by_target, by_network)
+            return start.layout.to_state(transition.position), _results(
+                start, previous, transition, seed
+            )
+
+    def _tree(
+        self,
+        start: Start,
+        step_size: Any,
+        source: NetworkSource | TargetSource,
+        position: tf.Tensor,
+        randomness: Randomness,
+    ) -> TreeState:
+        monitor = OneSourceMonitor(source, start.inverse_mass)
+        settings = self._tree_settings(start, step_size, monitor)
+        return build_tree(
+            settings, position, start.log_prob, start.monitor_state(), randomness
+        )
+
+    def _true_transition(
+        self, start: Start, step_size: Any, seed: tf.Tensor
+    ) -> "_Transition":
+        randomness = draw(seed, start.position, start.inverse_mass)
+        tree = self._tree(start, step_size, start.target, start.position, randomness)
+        return _Transition(
+            position=tree.proposal.position,
+            log_prob=tree.proposal.log_prob,
+            energy=tree.proposal.energy,
+            is_accepted=tree.is_accepted,
+            progress=tree.progress,
+            log_delayed_accept_ratio=tf.zeros_like(start.log_prob),
+            is_true=tf.ones_like(tree.is_accepted),
+            calls=tree.monitor.calls,
+        )
+
+    def _surrogate_transition(
+        self, start: Start, step_size: Any, seed: tf.Tensor, accept_seed: tf.Tensor
+    ) -> "_Transition":
+        """NUTS on the network, then one density of the target decides."""
+        path = self._surrogate_path(start, step_size, seed)
+        log_prob = start.target.log_prob(path.position)
+        start_log_prob, _ = start.network.log_prob_and_gradient(start.position)
+        log_ratio = (log_prob - path.log_prob) - (start.log_prob - start_log_prob)
+        # Also where a density is infinite: no such state is ever taken.
+        log_ratio = tf.where(
+            tf.math.is_finite(log_prob) & tf.math.is_finite(log_ratio),
+            log_ratio,
+            tf.constant(float("-inf"), log_ratio.dtype),
+        )
+        uniform = tf.random.stateless_uniform(
+            tf.shape(log_ratio), accept_seed, dtype=log_ratio.dtype
+        )
+        is_accepted = uniform < tf.exp(log_ratio)
+        new_log_prob = tf.where(is_accepted, log_prob, start.log_prob)
+        return _Transition(
+            position=tf.where(
+                is_accepted[:, tf.newaxis], path.position, start.position
+            ),
+            log_prob=new_log_prob,
+            energy=tf.where(is_accepted, path.kinetic, path.initial_kinetic)
+            - new_log_prob,
+            is_accepted=is_accepted & path.has_moved,
+            progress=path.progress,
+            log_delayed_accept_ratio=log_ratio,
+            is_true=tf.zeros_like(is_accepted),
+            calls=start.calls.add(densities=[tf.ones_like(is_accepted)]),
+        )
+
+    def _surrogate_path(
+        self, start: Start, step_size: Any, seed: tf.Tensor
+    ) -> "_SurrogatePath":
+        """`num_surrogate_transitions` in a row on the network alone."""
+
+        def transition(index: tf.Tensor | int, position: tf.Tensor) -> _SurrogatePath:
+            # Neighbouring seeds have nothing in common: see `counted_uniform`.
+            randomness = draw(seed + tf.stack([0, index]), position, start.inverse_mass)
+            tree = self._tree(start, step_size, start.network, position, randomness)
+            return _SurrogatePath(
+                position=tree.proposal.position,
+                log_prob=tree.proposal.log_prob,
+                kinetic=tree.proposal.energy + tree.proposal.log_prob,
+                initial_kinetic=kinetic_energy(randomness.momentum, start.inverse_mass),
+                has_moved=tree.is_accepted,
+                progress=tree.progress,
+            )
+
+        first = transition(0, start.position)
+        number = self._parameters["num_surrogate_transitions"]
+        if number == 1:
+            return first
+        _, path = tf.while_loop(
+            lambda i, _: i < number,
+            lambda i, path: (i + 1, path.then(transition(i, path.position))),
+            (1, first),
+        )
+        return path
+
+
+class _SurrogatePath(NamedTuple):
+    """Where transitions on the network led.
+
+    Attributes:
+        position: `[chains, dim]`.
+        log_prob: `−U_θ` there, `[chains]`.
+        kinetic: kinetic energy of the leaf chosen last, `[chains]`.
+        initial_kinetic: that of the momentum drawn last, `[chains]`.
+        has_moved: whether any transition left its start, `[chains]`.
+        progress: of all trees together.
+    """
+
+    position: tf.Tensor
+    log_prob: tf.Tensor
+    kinetic: tf.Tensor
+    initial_kinetic: tf.Tensor
+    has_moved: tf.Tensor
+    progress: Progress
+
+    def then(self, following: "_SurrogatePath") -> "_SurrogatePath":
+        """This path and what followed it as one."""
+        before, after = self.progress, following.progress
+        return following._replace(
+            has_moved=self.has_moved | following.has_moved,
+            progress=Progress(
+                is_active=before.is_active | after.is_active,
+                is_divergent=before.is_divergent | after.is_divergent,
+                num_leaves=before.num_leaves + after.num_leaves,
+                accept_sum=before.accept_sum + after.accept_sum,
+            ),
+        )
+
+
+class _Transition(NamedTuple):
+    """What either kind of transition gives; fields as in the results, by row."""
+
+    position: tf.Tensor
+    log_prob: tf.Tensor
+    energy: tf.Tensor
+    is_accepted: tf.Tensor
+    progress: Progress
+    log_delayed_accept_ratio: tf.Tensor
+    is_true: tf.Tensor
+    calls: TargetCalls
+
+
+def _results(
+    start: Start,
+    previous: LatentHNNDelayedAcceptanceResults,
+    transition: _Transition,
+    seed: tf.Tensor,
+) -> LatentHNNDelayedAcceptanceResults:
+    progress, calls = transition.progress, transition.calls
+    batch = start.layout.to_batch
+    return LatentHNNDelayedAcceptanceResults(
+        target_log_prob=batch(transition.log_prob),
+        step_size=previous.step_size,
+        log_accept_ratio=batch(progress.log_mean_accept),
+        log_delayed_accept_ratio=batch(transition.log_delayed_accept_ratio),
+        is_true_transition=batch(transition.is_true),
+        leapfrogs_taken=batch(progress.num_leaves),
+        is_accepted=batch(transition.is_accepted),
+        reach_max_depth=batch(progress.is_active),
+        has_divergence=batch(progress.is_divergent),
+        energy=batch(transition.energy),
+        seed=seed,
+        lhnn=previous.lhnn,
+        target_gradients=batch(calls.needed[1]),
+        target_evaluations=batch(calls.needed[0]),
+        target_gradient_calls=calls.executed[1],
+        target_evaluation_calls=calls.executed[0],
+        momentum_distribution=previous.momentum_distribution,
+    )

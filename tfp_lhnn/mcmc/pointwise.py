@@ -1,0 +1,142 @@
+"""The pointwise monitor: at each point, whose gradient is a matter of the point alone.
+
+The force it makes is a function of the position: `∇U_θ` where the network is trusted,
+`∇U` elsewhere, and a jump in between. Leapfrog with any such force is reversible and
+preserves volume, so the chain is exact (`docs/algorithm.md`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_lhnn.mcmc.error_monitor import Leaf, MonitorState, weigh
+from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetSource
+from tfp_lhnn.mcmc.integrator import PhasePoint, finish_step, start_step
+
+__all__ = ["PointwiseMonitor", "ResidualRule"]
+
+
+class ResidualRule(NamedTuple):
+    """Trusts the network where `|U(q) − U_θ(q) − offset| ≤ max_residual`.
+
+    Between two points of one trajectory that are both trusted the network's leapfrog
+    errs by at most twice `max_residual` in the true energy (beside the error of
+    leapfrog itself).
+
+    Attributes:
+        offset: `c`, what the network's energy may be off by everywhere; it has no
+            force. A trained `LatentHNN` needs none.
+        max_residual: `τ`.
+    """
+
+    offset: float
+    max_residual: float
+
+    def __call__(self, log_prob: tf.Tensor, network_energy: tf.Tensor) -> tf.Tensor:
+        """`[chains]` bool; false where either is not finite."""
+        residual = -log_prob - network_energy - self.offset
+        return tf.abs(residual) <= self.max_residual
+
+
+class PointwiseMonitor:
+    """The network's gradient where a rule of the position trusts it, else the true one.
+
+    The target's gradient is computed only when some chain needs it.
+
+    Args:
+        network: source of gradients; separable.
+        target: source of densities, and of gradients elsewhere.
+        inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
+        rule: a `ResidualRule`, or a function of positions, `[chains, dim]`, that says
+            where the network is trusted, `[chains]` bool.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSource,
+        target: TargetSource,
+        inverse_mass: tf.Tensor | None,
+        rule: ResidualRule | Callable[[tf.Tensor], tf.Tensor],
+    ) -> None:
+        self.network = network
+        self.target = target
+        self.inverse_mass = inverse_mass
+        self.rule = rule
+
+    def begin_draw(
+        self,
+        position: tf.Tensor,
+        momentum: tf.Tensor,
+        log_prob: tf.Tensor,
+        state: MonitorState,
+    ) -> tuple[Leaf, MonitorState]:
+        """The density is known; a gradient is evaluated where the rule asks for it."""
+        energy, gradient = self.network.energy_and_gradient(position, momentum)
+        if isinstance(self.rule, ResidualRule):
+            by_target = ~self.rule(log_prob, energy)
+        else:
+            by_target = ~self.rule(position)
+        gradient = self.target.gradient_where(by_target, position, gradient)
+        start = PhasePoint(position, momentum, gradient)
+        return weigh(start, log_prob, self.inverse_mass), state._replace(
+            calls=state.calls.add(gradients=[by_target])
+        )
+
+    def leaf(
+        self,
+        point: PhasePoint,
+        step: tf.Tensor,
+        reference_energy: tf.Tensor,
+        is_active: tf.Tensor,
+        state: MonitorState,
+    ) -> tuple[Leaf, MonitorState]:
+        """One density, and a gradient (with its density again) where it is needed.
+
+        A user's rule does not ask for the density, so that points which it does not
+        trust need only the evaluation of value and gradient.
+        """
+        del reference_energy
+        position, half_momentum = start_step(point, step, self.inverse_mass)
+        energy, gradient = self.network.energy_and_gradient(position, half_momentum)
+        if isinstance(self.rule, ResidualRule):
+            by_density = is_active
+            log_prob = self.target.log_prob(position)
+            is_trusted = self.rule(log_prob, energy)
+        else:
+            is_trusted = self.rule(position)
+            by_density = is_active & is_trusted
+            log_prob = tf.cond(
+                tf.reduce_any(by_density),
+                lambda: self.target.log_prob(position),
+                lambda: tf.zeros_like(energy),
+            )
+        by_target = is_active & ~is_trusted
+        log_prob, gradient = tf.cond(
+            tf.reduce_any(by_target),
+            lambda: self._true_where(by_target, position, log_prob, gradient),
+            lambda: (log_prob, gradient),
+        )
+        end = PhasePoint(position, finish_step(half_momentum, gradient, step), gradient)
+        return weigh(end, log_prob, self.inverse_mass), state._replace(
+            num_fallbacks=state.num_fallbacks + tf.cast(by_target, tf.int32),
+            calls=state.calls.add(densities=[by_density], gradients=[by_target]),
+        )
+
+    def end_draw(self, state: MonitorState) -> MonitorState:
+        """Nothing to remember."""
+        return state
+
+    def _true_where(
+        self,
+        needed: tf.Tensor,
+        position: tf.Tensor,
+        log_prob: tf.Tensor,
+        gradient: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Density and gradient, the target's own for the chains in `needed`."""
+        true_log_prob, true_gradient = self.target.log_prob_and_gradient(position)
+        return (
+            tf.where(needed, true_log_prob, log_prob),
+            tf.where(needed[:, tf.newaxis], true_gradient, gradient),
+        )
