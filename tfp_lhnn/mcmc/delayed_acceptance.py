@@ -257,7 +257,7 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         """`num_surrogate_transitions` in a row on the network alone."""
 
         def transition(index: tf.Tensor | int, position: tf.Tensor) -> _SurrogatePath:
-            # Neighbouring seeds have nothing in common: see `counted_uniform`.
+            # TF's generator is a keyed hash: neighbouring seeds have nothing in common.
             randomness = draw(seed + tf.stack([0, index]), position, start.inverse_mass)
             tree = self._tree(start, step_size, start.network, position, randomness)
             return _SurrogatePath(

@@ -20,15 +20,25 @@ class Proposal(NamedTuple):
 
     Attributes:
         position: `[chains, dim]`.
-        log_prob: log of the density that is sampled, there, `[chains]`.
-        energy: `H` of that density there, `[chains]`.
+        log_prob_and_energy: log of the density that is sampled, and its `H`, there,
+            `[2, chains]`; one tensor, since each that a loop carries costs it an
+            operation.
         weight: of all leaves in the set, as a `LeafWeights` measures it, `[chains]`.
     """
 
     position: tf.Tensor
-    log_prob: tf.Tensor
-    energy: tf.Tensor
+    log_prob_and_energy: tf.Tensor
     weight: tf.Tensor
+
+    @property
+    def log_prob(self) -> tf.Tensor:
+        """Log of the density that is sampled, `[chains]`."""
+        return self.log_prob_and_energy[0]
+
+    @property
+    def energy(self) -> tf.Tensor:
+        """`H` of that density, `[chains]`."""
+        return self.log_prob_and_energy[1]
 
 
 class LeafWeights(Protocol):
@@ -122,7 +132,8 @@ def choose(
     """The new proposal for the chains in `is_new` (`[chains]`), else the old one."""
     return Proposal(
         position=tf.where(is_new[:, tf.newaxis], new.position, old.position),
-        log_prob=tf.where(is_new, new.log_prob, old.log_prob),
-        energy=tf.where(is_new, new.energy, old.energy),
+        log_prob_and_energy=tf.where(
+            is_new, new.log_prob_and_energy, old.log_prob_and_energy
+        ),
         weight=weight,
     )

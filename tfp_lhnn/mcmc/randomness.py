@@ -16,16 +16,16 @@ class Randomness(NamedTuple):
         momentum: `[chains, dim]`.
         log_uniform: log of the slice variable, `[chains]`.
         directions: bit `j` is the direction of doubling `j`, `[chains]` int32.
-        merge_seed: seed of what decides between the old tree and a new half, `[2]`
-            int32.
-        leaf_seed: seed of what decides between the leaves of a new half, `[2]` int32.
+        merge_key: of what decides between the old tree and a new half, `[chains]`
+            uint32.
+        leaf_key: of what decides between the leaves of a new half, `[chains]` uint32.
     """
 
     momentum: tf.Tensor
     log_uniform: tf.Tensor
     directions: tf.Tensor
-    merge_seed: tf.Tensor
-    leaf_seed: tf.Tensor
+    merge_key: tf.Tensor
+    leaf_key: tf.Tensor
 
     def is_forward(self, depth: tf.Tensor) -> tf.Tensor:
         """Direction of the doubling at a depth below 32, `[chains]` bool."""
@@ -48,39 +48,60 @@ def draw(
     Returns:
         What is random.
     """
-    seeds = tf.unstack(tfp.random.split_seed(seed, n=6))
-    slice_seed, direction_seed, merge_seed, leaf_seed = seeds[2:]
+    *momentum_seeds, slice_seed, bits_seed = tf.unstack(
+        tfp.random.split_seed(seed, n=4)
+    )
     chains, dtype = tf.shape(like)[:1], like.dtype
-    momentum = _normal(seeds[:2], like)
+    momentum = _normal(momentum_seeds, like)
     if inverse_mass is not None:
         momentum = momentum * tf.math.rsqrt(inverse_mass)
     # Uniform on (0, 1]: its logarithm is finite.
     uniform = 1.0 - tf.random.stateless_uniform(chains, slice_seed, dtype=dtype)
+    bits = tf.random.stateless_uniform(
+        tf.concat([[3], chains], axis=0),
+        bits_seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.uint32,
+    )
+    directions, merge_key, leaf_key = tf.unstack(bits)
     return Randomness(
         momentum=momentum,
         log_uniform=tf.math.log(uniform),
-        directions=tf.random.stateless_uniform(
-            chains, direction_seed, minval=None, maxval=None, dtype=tf.int32
-        ),
-        merge_seed=merge_seed,
-        leaf_seed=leaf_seed,
+        directions=tf.bitcast(directions, tf.int32),
+        merge_key=merge_key,
+        leaf_key=leaf_key,
     )
 
 
-def counted_uniform(seed: tf.Tensor, count: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """Uniform numbers on [0, 1) for one of many uses of a seed.
+def counted_uniform(key: tf.Tensor, count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Uniform numbers on [0, 1) for one of many uses of a random key.
 
-    Counting is cheaper than splitting the seed anew inside a loop, and as good: TF's
-    generator is a keyed hash, under which neighbouring seeds have nothing in common.
+    A hash of key and count. It is a handful of integer operations that a compiler puts
+    into whatever uses the number, where TF's own generator would be several kernels of
+    every turn of the loop. The keys come from TF's generator, anew for every draw.
 
     Args:
-        seed: `[2]` int32.
+        key: random bits, `[chains]` uint32.
         count: of the use, `[]` int32.
-        like: shape and dtype, `[chains]`.
+        dtype: of the numbers; they have 24 random bits in single precision, else 32.
+
+    Returns:
+        `[chains]`.
     """
-    return tf.random.stateless_uniform(
-        tf.shape(like), seed + tf.stack([0, count]), dtype=like.dtype
-    )
+    # Steps of the golden ratio keep the counts of a key far apart; the shifts and odd
+    # factors of MurmurHash3's finalizer then spread every bit over all of them.
+    x = key + tf.cast(count, tf.uint32) * tf.constant(0x9E3779B9, tf.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, None)):
+        x = tf.bitwise.bitwise_xor(x, _shift(x, shift))
+        if factor is not None:
+            x = x * tf.constant(factor, tf.uint32)
+    unused = 8 if dtype == tf.float32 else 0
+    return tf.cast(_shift(x, unused), dtype) * 2.0 ** (unused - 32)
+
+
+def _shift(x: tf.Tensor, bits: int) -> tf.Tensor:
+    return tf.bitwise.right_shift(x, tf.constant(bits, tf.uint32))
 
 
 def _normal(seeds: Sequence[tf.Tensor], like: tf.Tensor) -> tf.Tensor:

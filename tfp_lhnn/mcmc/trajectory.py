@@ -135,8 +135,7 @@ def build_tree(
         right=start,
         proposal=Proposal(
             start.position,
-            first.log_prob,
-            energy,
+            tf.stack([first.log_prob, energy]),
             tf.fill(tf.shape(energy), tf.cast(settings.weights.start, energy.dtype)),
         ),
         is_accepted=nowhere,
@@ -178,7 +177,7 @@ def _double(
     # A half that was stopped gives no draw: its other end might not lead back here.
     is_complete = half.progress.is_active
     is_new = is_complete & settings.weights.is_chosen(
-        counted_uniform(randomness.merge_seed, tree.depth, initial_energy),
+        counted_uniform(randomness.merge_key, tree.depth, initial_energy.dtype),
         half.proposal.weight,
         tree.proposal.weight,
     )
@@ -247,7 +246,7 @@ def _build_subtree(
         error = _energy_error(leaf, reference_energy)
         # Leaves of the earlier halves come first: every leaf of a draw has its count.
         uniform = counted_uniform(
-            randomness.leaf_seed, num_leaves - 1 + half.leaf, error
+            randomness.leaf_key, num_leaves - 1 + half.leaf, error.dtype
         )
         write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
         end = leaf.point
@@ -301,7 +300,7 @@ def _add_to_proposal(
         is_active, weights.leaf(error), tf.cast(weights.nothing, error.dtype)
     )
     total = weights.add(proposal.weight, weight)
-    new = Proposal(leaf.point.position, leaf.log_prob, leaf.energy, weight)
+    new = Proposal(leaf.point.position, tf.stack([leaf.log_prob, leaf.energy]), weight)
     return choose(weights.is_chosen(uniform, weight, total), new, proposal, total)
 
 
