@@ -85,6 +85,11 @@ def train_network(log_prob, starts, args, *, dim, step_size):
         seed=args.seed,
         jit_compile=args.jit,
     )
+    return fit_network(data, args, dim=dim, begin=begin), data
+
+
+def fit_network(data, args, *, dim, begin):
+    """Trains on data whose making began at `begin`, prints what came of it."""
     network = tfp_lhnn.LatentHNN(dim, args.hidden_units)
     history = tfp_lhnn.train(
         network,
@@ -99,7 +104,7 @@ def train_network(log_prob, starts, args, *, dim, step_size):
         f"included).\nHeld out: energy error {history.energy_error:.2g} nats, relative "
         f"gradient error {history.gradient_error:.2g}."
     )
-    return network, data
+    return network
 
 
 def train_on_eight_gaussians(target, args):
@@ -237,15 +242,20 @@ def print_table(header, rows):
             print("  ".join("-" * w for w in widths))
 
 
-def three_panels():
-    """A figure with one wide and two smaller panels, drawn without a display."""
+def three_panels(width_ratios=(1.4, 1, 1), **kwargs):
+    """A figure with three panels, the first one wider, drawn without a display."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     return plt.subplots(
-        1, 3, figsize=(13, 4.2), width_ratios=[1.4, 1, 1], layout="constrained"
+        1,
+        3,
+        figsize=(13, 4.2),
+        width_ratios=width_ratios,
+        layout="constrained",
+        **kwargs,
     )
 
 

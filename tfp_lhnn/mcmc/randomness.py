@@ -48,7 +48,7 @@ def draw(
     Returns:
         What is random.
     """
-    *momentum_seeds, slice_seed, bits_seed = tf.unstack(
+    bits_seed, slice_seed, *momentum_seeds = tf.unstack(
         tfp.random.split_seed(seed, n=4)
     )
     chains, dtype = tf.shape(like)[:1], like.dtype
