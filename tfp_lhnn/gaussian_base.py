@@ -41,6 +41,13 @@ class GaussianBase(NamedTuple):
             return centred * self.whitening
         return centred @ self.whitening.T
 
+    def unwhiten(self, z: np.ndarray) -> np.ndarray:
+        """The position at `z`, both `[n, dim]`."""
+        z = np.asarray(z, np.float64)
+        if self.whitening.ndim == 1:
+            return self.location + z / self.whitening
+        return self.location + np.linalg.solve(self.whitening, z.T).T
+
     def whiten_gradient(self, gradient: np.ndarray) -> np.ndarray:
         """A gradient by `q` turned into one by `z`, both `[n, dim]`."""
         gradient = np.asarray(gradient, np.float64)

@@ -161,6 +161,22 @@ class LatentHNN(PhysicsModel):
         """Makes the layers' output zero, so that the potential is the base alone."""
         self.output_layer.kernel.assign(tf.zeros_like(self.output_layer.kernel))
 
+    def copy_layers(self, other: "LatentHNN") -> None:
+        """Takes over the layers, their scale and the offset of a separable network.
+
+        The base stays: with a standard base, this is `other` in the coordinates of its
+        own base.
+
+        Args:
+            other: of the same dimension and widths.
+        """
+        for mine, theirs in zip(
+            self.trainable_variables, other.trainable_variables, strict=True
+        ):
+            mine.assign(theirs)
+        self.energy_scale.assign(other.energy_scale)
+        self.offset.assign(other.offset)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments as plain values."""
         activation = (

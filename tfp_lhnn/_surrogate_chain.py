@@ -1,0 +1,175 @@
+"""NUTS on the network alone: what it costs is nothing of the target."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lhnn.mcmc import LatentHNNDelayedAcceptanceSampler
+from tfp_lhnn.network import LatentHNN
+
+__all__ = ["SurrogateRun", "run_surrogate_chain"]
+
+
+class SurrogateRun(NamedTuple):
+    """Draws from the learned density, in the base's coordinates.
+
+    Attributes:
+        position: `[draws, chains, dim]`.
+        step_size: that adaptation found.
+        leapfrogs_per_draw: mean over chains and draws.
+    """
+
+    position: np.ndarray
+    step_size: float
+    leapfrogs_per_draw: float
+
+
+class _TemperedNetwork:
+    """A network whose energy is divided by a temperature that can be set.
+
+    Args:
+        network: separable.
+    """
+
+    separable = True
+
+    def __init__(self, network: LatentHNN) -> None:
+        self.network = network
+        self.temperature = tf.Variable(1.0, trainable=False)
+        self.dim = network.dim
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Those of the network."""
+        return self.network.trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """Those of the network and, last, the temperature."""
+        return [*self.network.non_trainable_variables, self.temperature]
+
+    def energy_function(self, trainable: Any, non_trainable: Any) -> Any:
+        """As `LatentHNN.energy_function`."""
+        *non_trainable, temperature = non_trainable
+        inner = self.network.energy_function(trainable, non_trainable)
+
+        def energy_and_gradient(
+            q: tf.Tensor, p: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            energy, gradient = inner(q, p)
+            beta = 1.0 / tf.cast(temperature, q.dtype)
+            return beta * energy, beta * gradient
+
+        return energy_and_gradient
+
+    def stateless_call(self, trainable: Any, non_trainable: Any, x: tf.Tensor) -> Any:
+        """Latents and the unchanged state, as Keras has it."""
+        energy, _ = self.energy_function(trainable, non_trainable)(x, x)
+        return energy[:, tf.newaxis], non_trainable
+
+    def log_prob(self, q: tf.Tensor) -> tf.Tensor:
+        """Log of the learned density at the temperature, up to a constant, `[n]`."""
+        weights = self.trainable_variables, self.non_trainable_variables
+        values = [[tf.convert_to_tensor(v) for v in group] for group in weights]
+        return -self.energy_function(*values)(q, q)[0]
+
+
+# One compilation serves all rounds of a fit and all fits of the same shapes: the
+# weights are variables of a twin of the network, overwritten before each run.
+@functools.lru_cache(maxsize=8)
+def _compiled(
+    dim: int,
+    hidden_units: tuple[int, ...],
+    activation: Any,
+    num_chains: int,
+    num_adaptation_steps: int,
+    num_draws: int,
+    target_accept_prob: float,
+    max_tree_depth: int,
+) -> tuple[_TemperedNetwork, Any]:
+    twin = _TemperedNetwork(
+        LatentHNN(dim, hidden_units, activation, base="diagonal", seed=0)
+    )
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(start: tf.Tensor, step_size: tf.Tensor, seed: tf.Tensor) -> Any:
+        kernel = LatentHNNDelayedAcceptanceSampler(
+            twin.log_prob,
+            twin,
+            step_size,
+            max_tree_depth=max_tree_depth,
+            true_transition_probability=0.0,
+        )
+        kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+            kernel, num_adaptation_steps, target_accept_prob=target_accept_prob
+        )
+        draws, trace = tfp.mcmc.sample_chain(
+            num_draws,
+            start,
+            kernel=kernel,
+            num_burnin_steps=num_adaptation_steps + num_adaptation_steps // 4,
+            trace_fn=lambda _, results: (
+                results.inner_results.step_size,
+                results.inner_results.leapfrogs_taken,
+            ),
+            seed=seed,
+        )
+        steps, leapfrogs = trace
+        return draws, steps[-1], tf.reduce_mean(tf.cast(leapfrogs, tf.float32))
+
+    shape = tf.TensorSpec([num_chains, dim], tf.float32)
+    return twin, run.get_concrete_function(
+        shape, tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32)
+    )
+
+
+def run_surrogate_chain(
+    network: LatentHNN,
+    start: np.ndarray,
+    seed: np.ndarray,
+    *,
+    step_size: float = 0.3,
+    num_adaptation_steps: int = 150,
+    num_draws: int = 64,
+    target_accept_prob: float = 0.9,
+    max_tree_depth: int = 8,
+    temperature: float = 1.0,
+) -> SurrogateRun:
+    """Draws from `π_θ^(1/T)` of a network, with the step size adapted.
+
+    Args:
+        network: separable, with a base.
+        start: in the base's coordinates, `[chains, dim]`.
+        seed: `[2]` int.
+        step_size: to start adaptation with.
+        num_adaptation_steps: draws in which the step size is adapted; a quarter as many
+            follow before draws are kept.
+        num_draws: draws kept, of every chain.
+        target_accept_prob: for the step size.
+        max_tree_depth: of the trees.
+        temperature: `T`.
+
+    Returns:
+        The draws and the step size.
+    """
+    twin, run = _compiled(
+        network.dim,
+        network.hidden_units,
+        network.activation,
+        len(start),
+        num_adaptation_steps,
+        num_draws,
+        target_accept_prob,
+        max_tree_depth,
+    )
+    twin.network.copy_layers(network)
+    twin.temperature.assign(temperature)
+    draws, step, leapfrogs = run(
+        tf.constant(start, tf.float32),
+        tf.constant(step_size, tf.float32),
+        tf.constant(seed, tf.int32),
+    )
+    return SurrogateRun(draws.numpy(), float(step), float(leapfrogs))
