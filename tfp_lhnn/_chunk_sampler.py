@@ -29,6 +29,7 @@ class SamplerSettings(NamedTuple):
         chunk_size: most draws in one call.
         max_tree_depth: of the trees on the network.
         true_tree_depth: of the trees on true gradients; 0 if there are none.
+        num_surrogate_transitions: on the network, for each density of the target.
     """
 
     method: str
@@ -36,6 +37,7 @@ class SamplerSettings(NamedTuple):
     chunk_size: int
     max_tree_depth: int
     true_tree_depth: int
+    num_surrogate_transitions: int
 
 
 class Chunk(NamedTuple):
@@ -230,6 +232,7 @@ def _kernel(
         network,
         1.0,
         max_tree_depth=depth,
+        num_surrogate_transitions=settings.num_surrogate_transitions,
         true_transition_probability=1.0 if is_true else 0.0,
     )
 

@@ -23,6 +23,7 @@ _DATA_ARRAYS = ("position", "momentum", "momentum_rate", "log_prob", "trajectory
 _NUMBERS = (
     "step_size",
     "leapfrogs_per_draw",
+    "num_surrogate_transitions",
     "num_gradients",
     "num_evaluations",
     "gradient_budget",

@@ -128,6 +128,27 @@ class Pilot:
         """Whether no chain is still on its way down."""
         return not np.any(self._is_far())
 
+    @property
+    def last_points(self) -> PilotPoints:
+        """Those of the last trajectories."""
+        return self._points[-1]
+
+    def send(
+        self, position: np.ndarray, log_prob: np.ndarray, gradient: np.ndarray
+    ) -> None:
+        """Puts every second chain at points that have been evaluated elsewhere.
+
+        Args:
+            position: `[n, dim]`; as many as there is use for are taken.
+            log_prob: `[n]`.
+            gradient: of the log density, `[n, dim]`.
+        """
+        arrays = [x.numpy() for x in self._state]
+        rows = np.arange(0, len(self._step), 2)[: len(position)]
+        for array, new in zip(arrays, (position, log_prob, gradient), strict=True):
+            array[rows] = new[: len(rows)]
+        self._state = _State(*(tf.constant(array) for array in arrays))
+
     def run(self) -> float:
         """One trajectory of every chain; returns the mean acceptance."""
         scale = self._base.whitening

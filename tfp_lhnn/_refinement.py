@@ -17,8 +17,8 @@ class Quality(NamedTuple):
     Attributes:
         energy_error: standard deviation of `U − U_θ` over fresh points, in nats.
         acceptance: of delayed acceptance with independent proposals from `π_θ`.
-        tail_acceptance: of such proposals from the points of a tempered chain that the
-            target gives as much density as to those of `π_θ`; 1 if there are none.
+        tail_acceptance: of such proposals from points elsewhere that the target gives
+            as much density as to those of `π_θ`; 1 if there are none.
     """
 
     energy_error: float
@@ -29,8 +29,8 @@ class Quality(NamedTuple):
 def assess(
     residual: np.ndarray,
     potential: np.ndarray,
-    hot_residual: np.ndarray,
-    hot_potential: np.ndarray,
+    elsewhere_residual: np.ndarray,
+    elsewhere_potential: np.ndarray,
 ) -> Quality:
     """Quality from errors of the network at fresh points.
 
@@ -38,14 +38,14 @@ def assess(
     is accepted with probability `E_π E_θ min(1, w'/w) = Σ_ij min(w_i, w_j) / (n Σ w)`.
 
     That says nothing about where `π_θ` hardly goes. A tempered chain goes a little
-    farther; where the target has density there and the network does not know, a chain
-    would stick, and draws from `π_θ` would miss it.
+    farther, true trajectories where they please; where the target has density there and
+    the network does not know, a chain would stick, and draws from `π_θ` would miss it.
 
     Args:
         residual: `U − U_θ` at independent draws of `π_θ`, `[n]`.
         potential: `U` there, `[n]`.
-        hot_residual: `U − U_θ` at independent draws of `π_θ^(1/T)`, `[m]`.
-        hot_potential: `U` there, `[m]`.
+        elsewhere_residual: `U − U_θ` at other points, `[m]`.
+        elsewhere_potential: `U` there, `[m]`.
     """
     n = len(residual)
     finite = np.isfinite(residual)
@@ -56,11 +56,11 @@ def assess(
     weight = np.sort(np.where(finite, np.exp(low - residual), 0.0))
     # Sorted, min(w_i, w_j) is the earlier of the two.
     pairs = np.sum(weight * (2 * (n - np.arange(n)) - 1))
-    counts = np.isfinite(hot_residual)
-    counts &= hot_potential <= np.quantile(potential[finite], _RELEVANT)
+    counts = np.isfinite(elsewhere_residual)
+    counts &= elsewhere_potential <= np.quantile(potential[finite], _RELEVANT)
     tail = 1.0
     if np.any(counts):
-        log_ratio = hot_residual[counts, np.newaxis] - residual[finite]
+        log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
         tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
     return Quality(
         float(np.std(residual[finite])), float(pairs / (n * np.sum(weight))), tail

@@ -155,10 +155,8 @@ def summarize(inference_data: az.InferenceData) -> Summary:
         ValueError: if it has no group `posterior`.
     """
     if not isinstance(inference_data, az.InferenceData):
-        raise TypeError(
-            f"`inference_data` is a {type(inference_data).__name__}; expected "
-            "arviz.InferenceData."
-        )
+        kind = type(inference_data).__name__
+        raise TypeError(f"`inference_data` is a {kind}; expected arviz.InferenceData.")
     if "posterior" not in inference_data.groups():
         raise ValueError("`inference_data` has no group `posterior`.")
     with warnings.catch_warnings():
@@ -166,18 +164,23 @@ def summarize(inference_data: az.InferenceData) -> Summary:
         warnings.simplefilter("ignore", RuntimeWarning)
         summary, drift_is_sure = _without_warnings(inference_data)
     found = (
-        *_convergence_warnings(summary),
         *_stuck_chains(inference_data.posterior),
+        *_convergence_warnings(summary),
         *_sampler_warnings(summary),
         *_network_warnings(summary, inference_data.attrs, drift_is_sure),
     )
     return dataclasses.replace(summary, warnings=found)
 
 
-def warn(summary: Summary) -> None:
-    """Issues each warning of what `summarize` returned, as `SamplingWarning`."""
+def warn(summary: Summary, stacklevel: int = 2) -> None:
+    """Issues each warning of what `summarize` returned, as `SamplingWarning`.
+
+    Args:
+        summary: what `summarize` returned.
+        stacklevel: whose line they name, as in `warnings.warn`; 2 is the caller's.
+    """
     for message in summary.warnings:
-        warnings.warn(message, SamplingWarning, stacklevel=2)
+        warnings.warn(message, SamplingWarning, stacklevel=stacklevel)
 
 
 def _without_warnings(inference_data: az.InferenceData) -> tuple[Summary, bool]:

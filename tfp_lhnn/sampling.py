@@ -176,6 +176,7 @@ def sample(
             "fit_message": fit.message,
             "fit_energy_error": fit.energy_error,
             "fit_acceptance": fit.acceptance,
+            "num_surrogate_transitions": fit.num_surrogate_transitions,
             "nuts_gradients_per_effective_sample": (
                 fit.nuts_gradients_per_effective_sample
             ),
@@ -184,7 +185,7 @@ def sample(
             "seconds_sampling": ended - began_sampling,
         },
     )
-    warn(summarize(posterior))
+    warn(summarize(posterior), stacklevel=3)
     return posterior
 
 
@@ -234,6 +235,7 @@ class _Plan(NamedTuple):
                 min(size, number),
                 _TREE_DEPTH,
                 _TRUE_TREE_DEPTH if np.any(is_true) else 0,
+                fit.num_surrogate_transitions,
             ),
             is_true,
         )

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfp_lhnn._arguments import check_count, checked_hidden_units, stateless_seed
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget, compiled_target
@@ -41,13 +41,17 @@ POOR_ACCEPTANCE = 0.5
 # dense regression of gradients on positions and a first network.
 _PILOT_SHARE = 0.35
 _PILOT_POINTS_PER_DIM = 15
-_PILOT_POINTS = 768
+_PILOT_POINTS = 1536
 
 # A round of refinement adds this share to the points there are, so that the number of
 # trainings grows with the logarithm of the budget.
 _ROUND_SHARE = 0.3
 
 _FEWEST_BLOCKS = 6
+_MOST_TRANSITIONS = 10
+
+# Rounds in a row that must be good: one may not have met what the next one meets.
+_GOOD_ROUNDS = 3
 
 # Share of the budget left to sampling, for true transitions, if the fit is poor.
 _RESERVE = 0.3
@@ -94,6 +98,8 @@ class Fit:
         step_size: for NUTS on the network, in its base's coordinates (see
             `network.whiten`), in which the target has about unit scale.
         leapfrogs_per_draw: of that step size.
+        num_surrogate_transitions: NUTS transitions on the network after which a chain
+            has about forgotten where it was; they cost nothing of the target.
         states: last states of the surrogate's chains, or of the pilot's if the fit is
             poor, `[chains, dim]`.
         data: every point at which a true gradient was evaluated.
@@ -115,6 +121,7 @@ class Fit:
     network: LatentHNN
     step_size: float
     leapfrogs_per_draw: float
+    num_surrogate_transitions: int
     states: np.ndarray
     data: TrainingData
     rounds: tuple[Round, ...]
@@ -321,7 +328,7 @@ class _FitRun:
 
     def _refine(self, pilot: Pilot) -> _Surrogate:
         best: _Surrogate | None = None
-        number = 0
+        number = good_rounds = 0
         while True:
             began = time.perf_counter()
             number += 1
@@ -331,7 +338,7 @@ class _FitRun:
                 # Nothing left to check it with; the last one that was checked is known
                 # to be as good as it says.
                 return best if best is not None else surrogate
-            surrogate = self._check(surrogate, number_to_check)
+            surrogate = self._check(surrogate, pilot, number_to_check)
             self._rounds.append(
                 Round(
                     "refinement",
@@ -348,7 +355,8 @@ class _FitRun:
             # The last few are trained on more points: the better of equals.
             if best is None or _merit(surrogate) >= 0.98 * _merit(best):
                 best = surrogate
-            if _is_good(surrogate.quality):
+            good_rounds = good_rounds + 1 if _is_good(surrogate.quality) else 0
+            if good_rounds == _GOOD_ROUNDS:
                 return surrogate
             self._learn_where_it_is_wrong(surrogate)
 
@@ -409,23 +417,44 @@ class _FitRun:
             trajectory=chain,
         )
 
-    def _check(self, surrogate: _Surrogate, number: int) -> _Surrogate:
-        """Measures the fit at random points of the surrogate's own chains."""
+    def _check(self, surrogate: _Surrogate, pilot: Pilot, number: int) -> _Surrogate:
+        """Measures the fit where the surrogate goes, and where it does not.
+
+        At random points of its own chain and of its tempered chain; and along true
+        trajectories, some from points of its chain, others that go on where the pilot
+        was and owe nothing to the network.
+        """
         num_hot = number // 3 // BLOCK * BLOCK
+        num_cold = number - num_hot
         z = np.concatenate(
             [
-                self._choice(surrogate.run, number - num_hot),
+                self._choice(surrogate.run, num_cold),
                 self._choice(surrogate.hot, num_hot),
             ]
         )
-        position, log_prob = self._evaluate(surrogate.base, z)
+        position, log_prob, gradient = self._evaluate(surrogate.base, z)
+        if self._num_gradients + pilot.cost <= self._budget:
+            finite = np.flatnonzero(np.isfinite(log_prob[:num_cold]))
+            pilot.send(position[finite], log_prob[finite], gradient[finite])
+            pilot.run()
+            leaves = pilot.last_points
+            self._num_gradients += len(leaves.log_prob)
+            self._points.append(leaves)
+            position = np.concatenate([position, leaves.position])
+            log_prob = np.concatenate([log_prob, leaves.log_prob])
         energy = surrogate.network.potential(position).numpy().astype(np.float64)
         potential = -log_prob.astype(np.float64)
         residual = potential - energy
-        cold, hot = slice(0, number - num_hot), slice(number - num_hot, None)
-        quality = assess(residual[cold], potential[cold], residual[hot], potential[hot])
         return surrogate._replace(
-            quality=quality, checked=z, residual=residual, potential=potential
+            quality=assess(
+                residual[:num_cold],
+                potential[:num_cold],
+                residual[num_cold:],
+                potential[num_cold:],
+            ),
+            checked=surrogate.base.whiten(position),
+            residual=residual,
+            potential=potential,
         )
 
     def _choice(self, run: SurrogateRun, number: int) -> np.ndarray:
@@ -451,7 +480,7 @@ class _FitRun:
 
     def _evaluate(
         self, base: GaussianBase, z: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """True gradients at whitened points, in blocks; all are remembered."""
         position = base.unwhiten(z).astype(self._model.dtype.as_numpy_dtype)
         blocks = [
@@ -464,7 +493,7 @@ class _FitRun:
         first = 1 + max(int(points[3].max()) for points in self._points)
         chain = first + np.arange(len(position))
         self._points.append((position, log_prob, gradient, chain))
-        return position, log_prob
+        return position, log_prob, gradient
 
     def _finish(self, pilot: Pilot, surrogate: _Surrogate) -> Fit:
         data = self._data()
@@ -474,12 +503,16 @@ class _FitRun:
             tuned = run_surrogate_chain(
                 network, surrogate.run.position[-1], self._seed(), num_draws=256
             )
+        correlation_time = _correlation_time(tuned.position)
         is_good = quality.acceptance >= POOR_ACCEPTANCE
         near = near_points(-data.log_prob, data.dim)
         return Fit(
             network=network,
             step_size=tuned.step_size,
             leapfrogs_per_draw=tuned.leapfrogs_per_draw,
+            num_surrogate_transitions=int(
+                np.clip(np.ceil(correlation_time), 1, _MOST_TRANSITIONS)
+            ),
             states=base.unwhiten(tuned.position[-1]) if is_good else pilot.position,
             data=data,
             rounds=tuple(self._rounds),
@@ -494,7 +527,8 @@ class _FitRun:
             radius=float(
                 np.max(np.linalg.norm(base.whiten(data.position[near]), axis=-1))
             ),
-            nuts_gradients_per_effective_sample=_nuts_cost(tuned),
+            nuts_gradients_per_effective_sample=correlation_time
+            * (tuned.leapfrogs_per_draw + 1.0),
             message=_message(quality, self._budget, self._num_gradients),
             seconds=time.perf_counter() - self._began,
         )
@@ -550,14 +584,12 @@ def _is_dense(dim: int) -> bool:
     return LatentHNN(dim, (1,)).dense_base
 
 
-def _nuts_cost(run: SurrogateRun) -> float:
-    """Gradients per effective sample (the worst coordinate's) of NUTS itself."""
-    draws = run.position
-    ess = tfp.mcmc.effective_sample_size(
-        draws, filter_beyond_positive_pairs=True, cross_chain_dims=1
-    ).numpy()
-    gradients = draws.shape[0] * draws.shape[1] * (run.leapfrogs_per_draw + 1.0)
-    return float(gradients / max(np.min(ess), 1.0))
+def _correlation_time(draws: np.ndarray) -> float:
+    """Draws per effective one, of the slowest coordinate or its square."""
+    chains = np.moveaxis(draws.astype(np.float64), 2, 0)
+    values = np.concatenate([chains, (chains - chains.mean()) ** 2])
+    ess = [float(az.ess(x.T)) for x in values]
+    return draws.shape[0] * draws.shape[1] / max(np.nanmin(ess), 1.0)
 
 
 def _message(quality: Quality, budget: int, spent: int) -> str:
