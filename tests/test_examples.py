@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -100,6 +101,35 @@ def test_step_size_adaptation(run_tiny):
     header, *posterior = table(lines, "posterior")
     assert header[1:] == ["mean", "error", "true mean", "sd", "true sd", "ESS"]
     assert len(posterior) == 6
+
+
+def test_which_monitor(run_tiny):
+    lines = run_tiny(
+        "which_monitor.py", "--num-chains=4", "--num-draws=12", "--max-tree-depth=3"
+    )
+    header, *rows = table(lines, "tfp NUTS")
+    assert header == ["tfp NUTS", "cooldown", "pointwise", "none", "delayed"]
+    cells = {row[0]: row[1:] for row in rows}
+    assert cells["exact"] == ["yes", "no", "yes", "yes", "yes"]
+    assert cells["draws, all chains"] == ["48"] * 5
+    for name in ("error of the mean radius", "share beyond 5 / truth"):
+        assert all("±" in cell for cell in cells[name])
+    counts = {
+        name: [int(cell) for cell in cells[name]]
+        for name in cells
+        if name.startswith(("gradients", "densities"))
+    }
+    sampling = counts["gradients, sampling"]
+    training = np.subtract(counts["gradients, with training"], sampling)
+    assert list(training) == [0, 200, 200, 200, 200]
+    for kind in ("gradients, sampling", "densities"):
+        executed = counts[f"{kind.split(',')[0]} executed in lockstep"]
+        assert np.all(np.less_equal(counts[kind], executed))
+    assert sampling[3] == 0
+    # Delayed acceptance: a density per draw and chain and one at the start, beside
+    # those of true transitions, which come with gradients.
+    assert counts["densities"][4] >= 52
+    assert counts["densities"][4] <= 52 + sampling[4]
 
 
 def test_a_device_that_is_not_there_is_refused_by_name():

@@ -1,5 +1,8 @@
 """NUTS on the gradients of a latent Hamiltonian neural network, for TFP."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
 from tfp_lhnn.mcmc import (
@@ -11,11 +14,21 @@ from tfp_lhnn.mcmc import (
     LatentHNNStats,
     trace_stats,
 )
+from tfp_lhnn.model import Model
 from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.training import TrainingHistory, train
 from tfp_lhnn.training_data import TrainingData, simulate_training_data
 
+if TYPE_CHECKING:
+    from tfp_lhnn import plots
+    from tfp_lhnn.arviz import to_inference_data
+    from tfp_lhnn.diagnostics import SamplingWarning, Summary, summarize
+    from tfp_lhnn.html_report import report
+    from tfp_lhnn.sampling import sample
+    from tfp_lhnn.warmup import Fit, fit
+
 __all__ = [
+    "Fit",
     "LatentHNN",
     "LatentHNNDelayedAcceptanceResults",
     "LatentHNNDelayedAcceptanceSampler",
@@ -23,11 +36,45 @@ __all__ = [
     "LatentHNNKernelResults",
     "LatentHNNNoUTurnSampler",
     "LatentHNNStats",
+    "Model",
+    "SamplingWarning",
+    "Summary",
     "TrainingData",
     "TrainingHistory",
     "__version__",
+    "fit",
+    "plots",
+    "report",
+    "sample",
     "simulate_training_data",
+    "summarize",
     "targets",
+    "to_inference_data",
     "trace_stats",
     "train",
 ]
+
+# Where the names are that need ArviZ, which takes a second to import: whoever uses the
+# kernels alone does not wait for it.
+_LAZY = {
+    "Fit": "warmup",
+    "SamplingWarning": "diagnostics",
+    "Summary": "diagnostics",
+    "fit": "warmup",
+    "report": "html_report",
+    "sample": "sampling",
+    "summarize": "diagnostics",
+    "to_inference_data": "arviz",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plots":
+        return importlib.import_module("tfp_lhnn.plots")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tfp_lhnn.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,7 +15,9 @@ class Quality(NamedTuple):
     """How well the network does where it goes by itself.
 
     Attributes:
-        energy_error: standard deviation of `U − U_θ` over fresh points, in nats.
+        energy_error: standard deviation of `U − U_θ` under the target, from fresh
+            points, in nats. (Where the network's density is too large, however much
+            so, proposals are lost but nothing else.)
         acceptance: of delayed acceptance with independent proposals from `π_θ`.
         tail_acceptance: of such proposals from points elsewhere that the target gives
             as much density as to those of `π_θ`; 1 if there are none.
@@ -53,7 +55,11 @@ def assess(
         return Quality(np.inf, 0.0, 0.0)
     # Where the target has no density the weight is zero.
     low = np.min(residual[finite])
-    weight = np.sort(np.where(finite, np.exp(low - residual), 0.0))
+    weight = np.where(finite, np.exp(low - residual), 0.0)
+    share = weight[finite] / np.sum(weight)
+    centred = residual[finite] - np.sum(share * residual[finite])
+    energy_error = float(np.sqrt(np.sum(share * centred**2)))
+    weight = np.sort(weight)
     # Sorted, min(w_i, w_j) is the earlier of the two.
     pairs = np.sum(weight * (2 * (n - np.arange(n)) - 1))
     counts = np.isfinite(elsewhere_residual)
@@ -62,9 +68,7 @@ def assess(
     if np.any(counts):
         log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
         tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
-    return Quality(
-        float(np.std(residual[finite])), float(pairs / (n * np.sum(weight))), tail
-    )
+    return Quality(energy_error, float(pairs / (n * np.sum(weight))), tail)
 
 
 def choose_points(

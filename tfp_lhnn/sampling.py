@@ -170,8 +170,9 @@ def sample(
         {
             "method": method,
             "gradient_budget": gradient_budget,
-            "fit_gradients": fit.num_gradients if is_own else 0,
-            "fit_evaluations": fit.num_evaluations if is_own else 0,
+            # Of a fit that was given too: somebody has paid for it.
+            "fit_gradients": fit.num_gradients,
+            "fit_evaluations": fit.num_evaluations,
             "fit_is_good": int(fit.is_good),
             "fit_message": fit.message,
             "fit_energy_error": fit.energy_error,

@@ -74,13 +74,33 @@ def poison(q, amount):
     return tf.identity(q), lambda upstream: (upstream + amount, None)
 
 
-def make_kernel(target=skewed_log_prob, network=None, step_size=0.3, **kwargs):
-    """A kernel with trees small enough for tests."""
-    return tfp_lhnn.LatentHNNNoUTurnSampler(
+# Both kernels with all their monitors. The thresholds are such that `small_network` is
+# trusted in some places and not in others.
+MODES = {
+    "cooldown": {"max_hnn_energy_diff": 0.5, "num_fallback_samples": 3},
+    "pointwise": {"error_monitor": "pointwise", "max_residual": 0.5},
+    "none": {"error_monitor": "none"},
+    "delayed": {"true_transition_probability": 0.0},
+    "delayed with true transitions": {"true_transition_probability": 0.5},
+}
+# Those that need a density of the position alone refuse a joint network.
+JOINT_MODES = ("cooldown", "none")
+
+
+def make_kernel(
+    target=skewed_log_prob, network=None, step_size=0.3, *, mode="cooldown", **kwargs
+):
+    """A kernel with trees small enough for tests, in one of `MODES`."""
+    kernel = (
+        tfp_lhnn.LatentHNNDelayedAcceptanceSampler
+        if mode.startswith("delayed")
+        else tfp_lhnn.LatentHNNNoUTurnSampler
+    )
+    return kernel(
         target,
         small_network() if network is None else network,
         step_size,
-        **{"max_tree_depth": 3, **kwargs},
+        **{"max_tree_depth": 2, **MODES[mode], **kwargs},
     )
 
 
@@ -109,6 +129,38 @@ def run_chain(
     if jit:
         sample = tf.function(sample, jit_compile=True, autograph=False)
     return sample(state)
+
+
+def run_compiled_steps(kernel, state, num_results, trace_fn=tfp_lhnn.trace_stats):
+    """The same from a loop in Python around one compiled transition.
+
+    The loops of `sample_chain` take half as long again to compile.
+    """
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(state, results, seed):
+        state, results = kernel.one_step(state, results, seed=seed)
+        return state, results, trace_fn(state, results)
+
+    # As `sample_chain` does: a number would be a constant of the compiled function.
+    results = tf.nest.map_structure(
+        tf.convert_to_tensor, kernel.bootstrap_results(state), expand_composites=True
+    )
+    draws = []
+    for i in range(num_results):
+        state, results, trace = step(state, results, tf.constant([i, 2]))
+        draws.append((state, trace))
+    assert step.experimental_get_tracing_count() == 1
+    return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *draws)
+
+
+def assert_moves(draws, state):
+    """All draws are finite, and every part of the state changes."""
+    for part, initial in zip(
+        tf.nest.flatten(draws), tf.nest.flatten(state), strict=True
+    ):
+        assert np.isfinite(part).all()
+        assert np.any(part != initial)
 
 
 def assert_trees_equal(first, second):

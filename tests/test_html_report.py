@@ -10,7 +10,7 @@ import pytest
 
 import tfp_lhnn
 from tfp_lhnn.arviz import az
-from tfp_lhnn.report import report
+from tfp_lhnn.html_report import report
 
 CHAINS, DRAWS = 4, 200
 VOID = {"meta", "link", "img", "br"}

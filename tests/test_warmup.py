@@ -1,0 +1,162 @@
+"""`fit`: what it learns, what it costs, and when it says that it failed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_lhnn
+from tfp_lhnn._refinement import assess, choose_points
+from tfp_lhnn.warmup import least_budget
+
+from .counting_target import CountingTarget, funnel, skewed
+
+SMALL = (16, 16)
+
+
+@pytest.fixture(scope="module")
+def counted_fit():
+    """With NumPy functions inside, so not compiled by XLA."""
+    target = CountingTarget()
+    start = np.zeros([2], np.float32)
+    fitted = tfp_lhnn.fit(
+        target, start, 3000, seed=1, hidden_units=SMALL, jit_compile=False
+    )
+    return target, fitted
+
+
+def test_the_tallies_are_those_counted_from_outside(counted_fit):
+    target, fitted = counted_fit
+    assert fitted.num_gradients == target.gradients
+    assert fitted.num_evaluations == target.evaluations
+    assert fitted.num_gradients <= 3000
+    # Every one of them has become a point to learn from.
+    assert fitted.data.num_gradients == fitted.num_gradients
+    assert len(fitted.data) + fitted.data.num_dropped == fitted.num_gradients
+
+
+def test_the_network_is_right_where_the_target_has_mass(counted_fit):
+    _, fitted = counted_fit
+    assert fitted.is_good
+    assert fitted.acceptance > 0.9
+    rng = np.random.default_rng(3)
+    x = rng.gumbel(size=2000)
+    q = np.stack([x, 0.8 * x + rng.normal(scale=0.5, size=2000)], -1)
+    q = q.astype(np.float32)
+    error = -skewed(tf.constant(q)).numpy() - fitted.network.potential(q).numpy()
+    # A twentieth of proposals rejected is an error of a tenth of a nat; the rarest
+    # draws may be worse off.
+    assert np.std(error - np.median(error)) < 0.5
+    assert np.quantile(np.abs(error - np.median(error)), 0.9) < 0.15
+
+
+def test_rounds_tell_the_history(counted_fit):
+    _, fitted = counted_fit
+    pilot, *rounds = fitted.rounds
+    assert pilot.kind == "pilot"
+    assert pilot.history is None
+    assert all(one.kind == "refinement" for one in rounds)
+    spent = [one.num_gradients for one in fitted.rounds]
+    assert spent == sorted(spent)
+    assert spent[-1] == fitted.num_gradients
+    assert all(0.0 <= one.acceptance <= 1.0 for one in rounds)
+
+
+def test_a_fit_comes_back_from_its_file(counted_fit, tmp_path):
+    _, fitted = counted_fit
+    path = tmp_path / "a fit"
+    fitted.save(path)
+    again = tfp_lhnn.Fit.load(path)
+    q = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    np.testing.assert_array_equal(
+        again.network.potential(q), fitted.network.potential(q)
+    )
+    np.testing.assert_array_equal(again.states, fitted.states)
+    np.testing.assert_array_equal(again.data.log_prob, fitted.data.log_prob)
+    for name in ("step_size", "num_gradients", "message", "acceptance", "radius"):
+        assert getattr(again, name) == getattr(fitted, name)
+    assert len(again.rounds) == len(fitted.rounds)
+    np.testing.assert_array_equal(
+        again.rounds[1].history.held_out_energy_error,
+        fitted.rounds[1].history.held_out_energy_error,
+    )
+    with pytest.raises(FileNotFoundError):
+        tfp_lhnn.Fit.load(tmp_path / "another")
+    (tmp_path / "broken").write_bytes(b"nothing of the kind")
+    with pytest.raises(ValueError, match="not a fit file"):
+        tfp_lhnn.Fit.load(tmp_path / "broken")
+
+
+def ill_conditioned(q):
+    scales = tf.constant([1e-2, 1.0, 30.0, 1e-1, 3.0], q.dtype)
+    return -0.5 * tf.reduce_sum(((q - 1.0) / scales) ** 2, axis=-1)
+
+
+def test_an_easy_target_leaves_most_of_the_budget():
+    start = np.full([5], 20.0, np.float32)  # 1900 standard deviations off
+    fitted = tfp_lhnn.fit(ill_conditioned, start, 20_000, seed=2, hidden_units=SMALL)
+    assert fitted.num_gradients < 5000
+    assert fitted.acceptance > 0.99
+    # A Gaussian is its own base, however ill conditioned.
+    assert fitted.energy_error < 0.05
+
+
+def test_a_poor_fit_says_so_and_what_to_try():
+    start = np.zeros([8], np.float32)
+    fitted = tfp_lhnn.fit(funnel, start, 1200, seed=3, hidden_units=(8,))
+    assert fitted.num_gradients <= 1200
+    assert not fitted.is_good
+    assert "poor" in fitted.message
+    assert "gradient_budget" in fitted.message
+    assert "non-centred" in fitted.message
+    # Something is left for sampling with true gradients.
+    assert fitted.num_gradients <= 0.85 * 1200
+
+
+@pytest.mark.parametrize("dim", [1, 10, 1000])
+def test_a_budget_that_is_too_small_says_the_least(dim):
+    least = least_budget(dim)
+    with pytest.raises(ValueError, match=rf"`gradient_budget` is .*needs {least}"):
+        tfp_lhnn.fit(
+            lambda q: -tf.reduce_sum(q**2, -1),
+            np.zeros([dim], np.float32),
+            least - 1,
+            seed=1,
+        )
+
+
+def test_acceptance_from_residuals():
+    """Against the average over all pairs, written out."""
+    rng = np.random.default_rng(1)
+    residual = rng.normal(scale=0.7, size=40)
+    residual[3] = np.inf  # no density there
+    weight = np.exp(-residual)
+    pairs = np.minimum.outer(weight, weight)
+    expected = pairs.sum() / (40 * weight.sum())
+    potential = rng.normal(size=40)
+    quality = assess(residual, potential, np.zeros(0), np.zeros(0))
+    assert quality.acceptance == pytest.approx(expected)
+    assert quality.tail_acceptance == 1.0
+    share = np.delete(weight, 3) / weight.sum()
+    others = np.delete(residual, 3)
+    error = np.sqrt(share @ (others - share @ others) ** 2)
+    assert quality.energy_error == pytest.approx(error)
+
+
+def test_points_that_the_network_thinks_too_high_lower_the_tail_acceptance():
+    residual, potential = np.zeros(30), np.linspace(0.0, 3.0, 30)
+    # Five nats lower than the network says: chains would stick there.
+    quality = assess(residual, potential, np.full(4, -5.0), np.ones(4))
+    assert quality.tail_acceptance == pytest.approx(np.exp(-5.0))
+    # The same where the target has no density is nobody's business.
+    quality = assess(residual, potential, np.full(4, -5.0), np.full(4, 10.0))
+    assert quality.tail_acceptance == 1.0
+
+
+def test_points_are_chosen_where_the_error_is_large():
+    rng = np.random.default_rng(2)
+    known = rng.normal(size=(200, 2))
+    residual = np.where(known[:, 0] > 0, 2.0, 0.01)
+    candidates = rng.normal(size=(500, 2))
+    chosen = choose_points(candidates, known, residual, 100, rng)
+    assert len(set(chosen)) == 100
+    assert np.mean(candidates[chosen, 0] > 0) > 0.85
