@@ -132,6 +132,42 @@ def test_which_monitor(run_tiny):
     assert counts["densities"][4] <= 52 + sampling[4]
 
 
+def run_small(name, *arguments):
+    done = run_example(name, "--draws=30", "--gradient-budget=500", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_joint_distribution(tmp_path):
+    output = run_small("joint_distribution.py", f"--output={tmp_path}")
+    for name in ("mu", "tau", "z[7]", "target gradients"):
+        assert name in output
+    assert f"Report: {tmp_path / 'eight_schools.html'}" in output
+    assert "Eight schools" in (tmp_path / "eight_schools.html").read_text()
+
+
+def test_logistic_regression(tmp_path):
+    output = run_small("logistic_regression.py", "--rows=500", f"--output={tmp_path}")
+    assert "of 25" in output
+    assert (tmp_path / "logistic_regression.html").is_file()
+
+
+def test_resume(tmp_path):
+    first = run_small("resume.py", f"--checkpoint={tmp_path / 'run'}")
+    assert list((tmp_path / "run").glob("chunk_*.npz"))
+    # Everything is there already, so the second run only reads it.
+    assert run_small("resume.py", f"--checkpoint={tmp_path / 'run'}") == first
+
+
+@pytest.mark.slow
+def test_quickstart():
+    done = run_example("quickstart.py")
+    assert done.returncode == 0, done.stderr
+    mean = float(done.stdout.split("mean of y:")[1].split()[0])
+    # The standard error is 1.22/sqrt(2700) = 0.024.
+    assert abs(mean - 0.5) < 0.1
+
+
 def test_a_device_that_is_not_there_is_refused_by_name():
     done = run_example("energy_conservation.py", "--device=GPU:77")
     assert done.returncode == 2
