@@ -138,6 +138,7 @@ def run_small(name, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_joint_distribution(tmp_path):
     output = run_small("joint_distribution.py", f"--output={tmp_path}")
     for name in ("mu", "tau", "z[7]", "target gradients"):
@@ -146,12 +147,14 @@ def test_joint_distribution(tmp_path):
     assert "Eight schools" in (tmp_path / "eight_schools.html").read_text()
 
 
+@pytest.mark.slow
 def test_logistic_regression(tmp_path):
     output = run_small("logistic_regression.py", "--rows=500", f"--output={tmp_path}")
     assert "of 25" in output
     assert (tmp_path / "logistic_regression.html").is_file()
 
 
+@pytest.mark.slow
 def test_resume(tmp_path):
     first = run_small("resume.py", f"--checkpoint={tmp_path / 'run'}")
     assert list((tmp_path / "run").glob("chunk_*.npz"))

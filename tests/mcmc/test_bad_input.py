@@ -56,7 +56,12 @@ IN_ONE_KERNEL = {
         ("error_monitor", ValueError, "must be one of", ["point", None, ["none"]]),
     ],
     "pointwise": [
-        ("max_residual", ValueError, "`max_residual` must not be", [-0.1, NAN]),
+        (
+            "max_residual",
+            ValueError,
+            "`max_residual` must be finite",
+            [-0.1, NAN, np.inf],
+        ),
         ("max_residual", TypeError, "`max_residual` must be a number", ["1", None]),
         ("network_energy_offset", ValueError, "_offset` must be finite", [NAN, -INF]),
         ("network_energy_offset", TypeError, "_offset` must be a number", ["0", None]),

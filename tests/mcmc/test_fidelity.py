@@ -253,7 +253,7 @@ def test_choosing_leaf_by_leaf_has_the_law_of_choosing_between_subtrees():
 
     for i in range(num_trees):
         q0 = np.array([[0.4, -0.2]])
-        tree, shared = many(tf.constant(q0), tf.constant([i, 5]), tf.constant(i))
+        tree, shared = many(tf.constant(q0), tf.constant([i, 6]), tf.constant(i))
         reference = RecursiveNUTS(problem)
         expected = reference.draw(
             q0[0],

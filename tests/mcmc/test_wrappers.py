@@ -31,9 +31,11 @@ pytestmark = pytest.mark.filterwarnings(
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 
-# Compilation takes most of the time, so wrappers are compiled in these modes only. What
-# the other two do is part of what these do; `test_contract` compiles them all.
-COMPILED_MODES = ("cooldown", "pointwise", "delayed with true transitions")
+# Compilation takes most of the time, so wrappers are compiled in some modes only, and
+# run eagerly in all. Alone, `test_contract` compiles them all.
+BOTH_KERNELS = ("cooldown", "delayed with true transitions")
+# What the other two do is part of what these do.
+COMPILED_MODES = (*BOTH_KERNELS, "pointwise")
 each_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
 
 SCALES = np.array([0.2, 1.0, 1.0, 1.0, 5.0])
@@ -157,8 +159,10 @@ def transformed(mode, adapts_outside, seen=None):
     return kernel, tf.constant(GAMMA.sample(64, seed=[1, 2]))
 
 
-@each_compiled_mode
-@pytest.mark.parametrize("adapts_outside", [True, False])
+@pytest.mark.parametrize(
+    ("adapts_outside", "mode"),
+    [*((True, mode) for mode in COMPILED_MODES), *((False, m) for m in BOTH_KERNELS)],
+)
 def test_transformed_kernel(adapts_outside, mode):
     seen = []
     kernel, state = transformed(mode, adapts_outside, seen)
@@ -241,7 +245,7 @@ def test_mass_matrix_adaptation_at_every_step(mode):
     assert_explores_all_scales(draws[60:], mass)
 
 
-@each_compiled_mode
+@pytest.mark.parametrize("mode", BOTH_KERNELS)
 def test_mass_matrix_adaptation_once(mode):
     _, (_, mass) = run_both_ways(*mass_adaptation(mode, 2), 4, mode, trace_mass)
     np.testing.assert_array_equal(mass[0], 1.0)
@@ -309,7 +313,7 @@ def replica_exchange(mode, adapts):
 @pytest.mark.parametrize(
     ("adapts", "mode"),
     # The slowest of all to compile.
-    [*((True, mode) for mode in COMPILED_MODES), (False, COMPILED_MODES[-1])],
+    [*((True, mode) for mode in BOTH_KERNELS), (False, BOTH_KERNELS[1])],
 )
 def test_replica_exchange(adapts, mode):
     def trace_fn(state, results):
@@ -354,7 +358,11 @@ WRAPPERS = {
     ("wrapper", "mode"),
     [
         *((wrapper, mode) for wrapper in WRAPPERS for mode in ("none", "delayed")),
-        *(("replica exchange", mode) for mode in COMPILED_MODES[:-1]),
+        ("transformed adaptation", "pointwise"),
+        ("mass once", "pointwise"),
+        ("replica exchange", "cooldown"),
+        ("replica exchange", "pointwise"),
+        ("adapted replica exchange", "pointwise"),
     ],
 )
 def test_wrappers_in_other_modes(wrapper, mode):
@@ -365,10 +373,11 @@ def test_wrappers_in_other_modes(wrapper, mode):
     keeps_step = wrapper in ("mass at every step", "mass once", "replica exchange")
     assert np.all(steps[0] == steps[2]) == keeps_step
     assert np.isfinite(stats.energy).all()
-    # A density a draw at least, and true gradients where the mode has them: the
-    # network is wrong where it is hot.
+    # A density a draw at least, and true gradients where the monitor has to ask for
+    # them: the network is exact but where it is hot.
     assert np.all(np.diff(stats.target_evaluations, axis=0) >= 1)
-    assert np.any(stats.target_gradients) == (mode in COMPILED_MODES)
+    needs_gradients = "replica" in wrapper and mode in ("cooldown", "pointwise")
+    assert np.any(stats.target_gradients) == needs_gradients
 
 
 # Reductions.
@@ -402,7 +411,7 @@ def check_reductions(kernel, jit):
 
 @pytest.mark.parametrize(
     ("jit", "mode"),
-    [*((True, mode) for mode in COMPILED_MODES), *((False, mode) for mode in MODES)],
+    [*((True, mode) for mode in BOTH_KERNELS), *((False, mode) for mode in MODES)],
 )
 def test_experimental_sample_chain(jit, mode):
     kernel = make_kernel(mode=mode)

@@ -75,8 +75,9 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
         network_energy_offset: for `"pointwise"`: what the network's energy is off by
             everywhere. A trained `LatentHNN` needs none.
         trust_network_fn: for `"pointwise"`, a rule of your own instead: takes the parts
-            of the state, as the target does, and returns where the network is trusted,
-            `[batch...]` bool. It must depend on its arguments alone.
+            of the state as the network sees them (inside `TransformedTransitionKernel`
+            unconstrained) and returns where it is trusted, `[batch...]` bool. It must
+            depend on its arguments alone.
         name: prefix of the names of ops.
 
     Raises:
@@ -230,7 +231,9 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
                 parameters["network_energy_offset"], parameters["max_residual"]
             )
             if rule is None
-            else start.layout.on_matrix(rule),
+            else start.layout.on_matrix(
+                lambda *parts: tf.convert_to_tensor(rule(*parts))
+            ),
         )
 
 

@@ -93,8 +93,11 @@ def check_residual_rule(
     """Refuses what cannot say where the network is trusted."""
     _check_number(max_residual, "max_residual")
     _check_number(network_energy_offset, "network_energy_offset")
-    if not max_residual >= 0:
-        raise ValueError(f"`max_residual` must not be negative; got {max_residual}.")
+    # Finite, so that an energy that is not is never trusted.
+    if not 0 <= max_residual < math.inf:
+        raise ValueError(
+            f"`max_residual` must be finite and not negative; got {max_residual}."
+        )
     if not math.isfinite(network_energy_offset):
         raise ValueError(
             f"`network_energy_offset` must be finite; got {network_energy_offset}."
