@@ -19,6 +19,7 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 demo: setup
 	$(BIN)/python examples/energy_conservation.py --output figures
 	$(BIN)/python examples/eight_gaussians.py --output figures
+	$(BIN)/python examples/joint_distribution.py --output figures
 
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto
