@@ -19,7 +19,7 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 demo: setup
 	$(BIN)/python examples/energy_conservation.py --output figures
 	$(BIN)/python examples/eight_gaussians.py --output figures
-	$(BIN)/python examples/joint_distribution.py --output figures
+	$(BIN)/python examples/joint_distribution.py --draws 500 --gradient-budget 2000 --output figures
 
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto
