@@ -20,7 +20,7 @@ __all__ = ["PointwiseMonitor", "ResidualRule"]
 class ResidualRule(NamedTuple):
     """Trusts the network where `|U(q) − U_θ(q) − offset| ≤ max_residual`.
 
-    Between two points of one trajectory that are both trusted the network's leapfrog
+    Along an unbroken stretch of trusted points the network's leapfrog
     errs by at most twice `max_residual` in the true energy (beside the error of
     leapfrog itself).
 
