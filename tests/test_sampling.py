@@ -289,6 +289,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         run_traced(lambda q: 2.0 * skewed(q), 1, checkpoint=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_fit_can_be_used_again():
     target = Traces()
     start = np.zeros([2], np.float32)

@@ -276,7 +276,7 @@ def _energy_figure(energy: np.ndarray) -> Figure:
         axes.hist(values, bins, density=True, color=colour, alpha=0.55, label=name)
     axes.set(xlabel="energy less its mean (nats)", ylabel="density", title="Energy")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(loc="upper right", frameon=False, fontsize="small")
     return axes.figure
 
 

@@ -389,7 +389,9 @@ def _finish(axes: Axes, legend: bool = True) -> None:
     axes.grid(color="0.9", lw=0.6)
     axes.set_axisbelow(True)
     if legend and axes.get_legend_handles_labels()[1]:
-        shown = axes.legend(framealpha=0.8, edgecolor="none", fontsize="small")
+        shown = axes.legend(
+            loc="upper right", framealpha=0.8, edgecolor="none", fontsize="small"
+        )
         for handle in shown.legend_handles:
             if isinstance(handle, PathCollection):  # points too small to be seen there
                 handle.set(sizes=[20.0], alpha=1.0)

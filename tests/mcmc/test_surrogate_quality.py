@@ -151,9 +151,10 @@ def effective_sample_sizes(draws):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_problem",
-    [eight_gaussians, pytest.param(logistic_regression, marks=pytest.mark.slow)],
+    [eight_gaussians, logistic_regression],
 )
 def test_delayed_acceptance_mixes_like_nuts(make_problem):
     problem = make_problem()
