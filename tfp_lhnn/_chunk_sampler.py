@@ -107,8 +107,9 @@ class ChunkSampler:
     def load(self, network: LatentHNN, step_size: float) -> None:
         """Takes over a network, its base and a step size."""
         base = network.gaussian_base
-        scale = base.whitening
-        scale = np.diag(1.0 / scale) if scale.ndim == 1 else np.linalg.inv(scale)
+        scale = base.unwhitening
+        if scale.ndim == 1:
+            scale = np.diag(scale)
         self._twin.copy_layers(network)
         self._location.assign(tf.cast(base.location, self._dtype))
         self._scale.assign(tf.cast(scale, self._dtype))

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base, near_points
+from tfp_lhnn.mcmc.integrator import kinetic_energy, select_chains
 
 __all__ = ["NUM_LEAPFROG_STEPS", "Pilot", "PilotPoints", "compile_trajectories"]
 
@@ -151,8 +152,7 @@ class Pilot:
 
     def run(self) -> float:
         """One trajectory of every chain; returns the mean acceptance."""
-        scale = self._base.whitening
-        scale = np.linalg.inv(scale) if scale.ndim == 2 else 1.0 / scale
+        scale = self._base.unwhitening
         if self._dense and scale.ndim == 1:
             scale = np.diag(scale)
         dtype = self._state.position.dtype
@@ -238,7 +238,7 @@ def compile_trajectories(
         momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
         momentum = tf.where(downhill[:, tf.newaxis], tf.zeros_like(momentum), momentum)
         leaves, energies = _leapfrogs(log_prob, state, momentum, scale, step)
-        first = 0.5 * tf.reduce_sum(momentum**2, axis=-1) - state.log_prob
+        first = kinetic_energy(momentum, None) - state.log_prob
         gain = first - energies
         infinity = tf.constant(float("inf"), dtype)
         gain = tf.where(tf.math.is_finite(gain), gain, -infinity)
@@ -262,14 +262,7 @@ def compile_trajectories(
         )
         top = tf.reduce_max(score, axis=0)
         moves = tf.where(downhill, top > state.log_prob, top > -infinity)
-        state = tf.nest.map_structure(
-            lambda a, b: tf.where(
-                moves[:, tf.newaxis] if a.shape.rank > 1 else moves, a, b
-            ),
-            chosen,
-            state,
-        )
-        return _Trajectory(leaves, state, acceptance)
+        return _Trajectory(leaves, select_chains(moves, chosen, state), acceptance)
 
     return tf.function(run, autograph=False, jit_compile=jit_compile)
 
@@ -303,7 +296,7 @@ def _leapfrogs(
         position = state.position + to_position(step * half)
         state = _State(position, *tfp.math.value_and_gradient(log_prob, position))
         momentum = half + 0.5 * step * to_whitened(state.gradient)
-        energy = 0.5 * tf.reduce_sum(momentum**2, axis=-1) - state.log_prob
+        energy = kinetic_energy(momentum, None) - state.log_prob
         written = [a.write(i, x) for a, x in zip(arrays, (*state, energy), strict=True)]
         return (i + 1, state, momentum, *written)
 

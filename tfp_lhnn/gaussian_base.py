@@ -41,6 +41,13 @@ class GaussianBase(NamedTuple):
             return centred * self.whitening
         return centred @ self.whitening.T
 
+    @property
+    def unwhitening(self) -> np.ndarray:
+        """The inverse of `whitening`, of its shape: position per whitened unit."""
+        if self.whitening.ndim == 1:
+            return 1.0 / self.whitening
+        return np.linalg.inv(self.whitening)
+
     def unwhiten(self, z: np.ndarray) -> np.ndarray:
         """The position at `z`, both `[n, dim]`."""
         z = np.asarray(z, np.float64)

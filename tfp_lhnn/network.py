@@ -15,12 +15,12 @@ from tfp_lhnn.mlp_gradient import BaseWeights, summed_output
 from tfp_lhnn.physics_loss import PhysicsModel, check_last_dimension
 from tfp_lhnn.training_data import TrainingData
 
-__all__ = ["LatentHNN"]
+__all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
 
 # A dense whitening costs dim² multiplications per call beside the about
 # 2·dim·units + (layers − 1)·units² of the network: up to here it is the smaller part
 # for the default 3 x 100 units. It also has to be learned from about dim² numbers.
-_LARGEST_DENSE_DIM = 128
+LARGEST_DENSE_DIM = 128
 
 _BASES = ("auto", "dense", "diagonal", "none")
 
@@ -112,7 +112,7 @@ class LatentHNN(PhysicsModel):
     def dense_base(self) -> bool:
         """Whether the whitening is a matrix (else one scale per coordinate)."""
         if self.base == "auto":
-            return self.separable and self.dim <= _LARGEST_DENSE_DIM
+            return self.separable and self.dim <= LARGEST_DENSE_DIM
         return self.separable and self.base == "dense"
 
     def build(self, input_shape: Any = None) -> None:

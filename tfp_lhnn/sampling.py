@@ -243,7 +243,7 @@ class _Plan(NamedTuple):
 
 
 class _Draws(NamedTuple):
-    """All draws, `[chains, draws, ...]`, filled chunk by chunk.
+    """All draws, `[draws, chains, ...]`, filled chunk by chunk.
 
     Attributes:
         position: flat and unconstrained.
@@ -330,46 +330,29 @@ class _Run:
     ) -> az.InferenceData:
         """The posterior under the model's names."""
         burnin = self._plan.num_burnin_draws
-        # [draws, chains, ...] as views: nothing is copied.
-        stats = type(draws.stats)(
-            *(np.swapaxes(x, 0, 1) if x.ndim > 1 else x for x in draws.stats)
+        kept, warmup = (
+            type(draws.stats)(*(x[rows] for x in draws.stats))
+            for rows in (slice(burnin, None), slice(burnin))
         )
-        kept = type(stats)(*(x[burnin:] for x in stats))
-        warmup = type(stats)(*(x[:burnin] for x in stats)) if burnin else None
-        before = (
-            (0, 1)
-            if warmup is None
-            else (warmup.target_gradients[-1], warmup.target_evaluations[-1])
-        )
-        totals = {
-            name: attrs[f"fit_{short}"] + int(np.sum(getattr(stats, name)[-1]))
-            for name, short in (
-                ("target_gradients", "gradients"),
-                ("target_evaluations", "evaluations"),
-            )
-        }
-        position = draws.position
-        named = self._model.to_draws(position[:, burnin:])
-        with_warmup: dict[str, Any] = {}
-        if keep_warmup and warmup is not None:
-            with_warmup = {
-                "warmup_draws": _by_draw(self._model.to_draws(position[:, :burnin])),
+        options: dict[str, Any] = {}
+        if burnin and keep_warmup:
+            options = {
+                "warmup_draws": self._model.to_draws(draws.position[:burnin]),
                 "warmup_stats": warmup,
             }
-            before = (0, 1)
+        elif burnin:
+            options["tallies_before"] = (
+                warmup.target_gradients[-1],
+                warmup.target_evaluations[-1],
+            )
         return to_inference_data(
-            _by_draw(named),
+            self._model.to_draws(draws.position[burnin:]),
             kept,
-            tallies_before=before,
-            network_energy=draws.network_energy[:, burnin:].T,
-            outside_training_data=draws.is_outside[:, burnin:].T,
-            attrs={**attrs, **totals},
-            **with_warmup,
+            network_energy=draws.network_energy[burnin:],
+            outside_training_data=draws.is_outside[burnin:],
+            attrs=attrs,
+            **options,
         )
-
-
-def _by_draw(named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: np.swapaxes(x, 0, 1) for name, x in named.items()}
 
 
 def _acceptance(stats: Any) -> float:
@@ -380,9 +363,7 @@ def _acceptance(stats: Any) -> float:
 
 def _room_for(chunk: Chunk, number: int) -> _Draws:
     def room(x: np.ndarray, dtype: Any = None) -> np.ndarray:
-        if x.ndim == 1 or x.shape[1] != chunk.position.shape[1]:
-            return np.empty([number, *x.shape[1:]], dtype or x.dtype)
-        return np.empty([x.shape[1], number, *x.shape[2:]], dtype or x.dtype)
+        return np.empty([number, *x.shape[1:]], dtype or x.dtype)
 
     return _Draws(
         room(chunk.position),
@@ -394,19 +375,11 @@ def _room_for(chunk: Chunk, number: int) -> _Draws:
 
 def _fill(draws: _Draws, chunk: Chunk, first: int, radius: float) -> None:
     rows = slice(first, first + len(chunk.position))
-    num_chains = chunk.position.shape[1]
-
-    def put(room: np.ndarray, x: np.ndarray) -> None:
-        if x.ndim == 1 or x.shape[1] != num_chains:
-            room[rows] = x
-        else:
-            room[:, rows] = np.swapaxes(x, 0, 1)
-
-    put(draws.position, chunk.position)
-    put(draws.network_energy, chunk.network_energy)
-    put(draws.is_outside, chunk.radius > radius)
+    draws.position[rows] = chunk.position
+    draws.network_energy[rows] = chunk.network_energy
+    draws.is_outside[rows] = chunk.radius > radius
     for room, x in zip(draws.stats, chunk.stats, strict=True):
-        put(room, x)
+        room[rows] = x
 
 
 def _pack(chunk: Chunk) -> dict[str, np.ndarray]:

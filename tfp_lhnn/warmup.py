@@ -19,7 +19,7 @@ from tfp_lhnn._refinement import Quality, assess, choose_points
 from tfp_lhnn._surrogate_chain import SurrogateRun, run_surrogate_chain
 from tfp_lhnn.gaussian_base import GaussianBase, near_points
 from tfp_lhnn.model import Model, as_model
-from tfp_lhnn.network import LatentHNN
+from tfp_lhnn.network import LARGEST_DENSE_DIM, LatentHNN
 from tfp_lhnn.progress import ProgressReporter
 from tfp_lhnn.training import TrainingHistory, train
 from tfp_lhnn.training_data import TrainingData
@@ -289,7 +289,7 @@ class _FitRun:
             self._target.evaluate,
             starts.position,
             self._generator,
-            dense=_is_dense(dim),
+            dense=dim <= LARGEST_DENSE_DIM,
         )
         wanted = min(
             int(_PILOT_SHARE * budget), max(_PILOT_POINTS_PER_DIM * dim, _PILOT_POINTS)
@@ -578,10 +578,6 @@ def _temperature(dim: int) -> float:
     """How hot a chain may be that shall still meet what the target's tails are."""
     # The potential is about dim/2 · T then, and √(dim/2) wide.
     return 1.0 + min(2.0, 2.0 / np.sqrt(dim))
-
-
-def _is_dense(dim: int) -> bool:
-    return LatentHNN(dim, (1,)).dense_base
 
 
 def _correlation_time(draws: np.ndarray) -> float:
