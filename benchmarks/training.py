@@ -54,12 +54,12 @@ def train_loop(args: argparse.Namespace, data: TrainingData) -> Callable[[], Non
     points = as_points(data)
     loop = _training_loop.TrainingLoop(
         make_network(args),
-        keras.optimizers.AdamW(LEARNING_RATE, weight_decay=0.03),
         points,
         _training_loop.Points(*(x[:64] for x in points)),
         gradient_scale=np.ones(args.dim),
-        value_weight=VALUE_WEIGHT,
-        jit_compile=True,
+        recipe=_training_loop.Recipe(
+            LEARNING_RATE, args.steps, 0.03, VALUE_WEIGHT, jit_compile=True
+        ),
     )
     rows = make_rows(args)
     return lambda: loop.run(rows, args.steps)

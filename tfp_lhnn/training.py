@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lhnn._arguments import check_count, stateless_seed
-from tfp_lhnn._training_loop import LossCurve, Points, TrainingLoop
+from tfp_lhnn._training_loop import LossCurve, Points, Recipe, TrainingLoop
 from tfp_lhnn.gaussian_base import checked_points, near_points
 from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.training_data import TrainingData
@@ -161,15 +161,16 @@ def train(
     if warm_start or not base.is_perfect:
         loop = TrainingLoop(
             network,
-            keras.optimizers.AdamW(
-                keras.optimizers.schedules.CosineDecay(learning_rate, num_steps),
-                weight_decay=weight_decay,
-            ),
             points,
             tests,
             gradient_scale=_spread(points.gradient),
-            value_weight=value_weight if network.separable else 0.0,
-            jit_compile=jit_compile,
+            recipe=Recipe(
+                learning_rate,
+                num_steps,
+                weight_decay,
+                value_weight if network.separable else 0.0,
+                jit_compile,
+            ),
         )
         rows = _Rows(generator, len(points.value), batch_size)
         run = _run(loop, rows, num_steps, patience, progress)
