@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test test-slow lint format bench clean
+.PHONY: setup demo test test-slow lint format bench bench-smoke bench-micro clean
 
 setup: $(STAMP)
 
@@ -36,7 +37,22 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+# About an hour on two cores; what is stored can be reported at any time.
+bench: $(BENCH_STAMP)
+	$(BIN)/python -m benchmarks.run --suite all
+	$(BIN)/python -m benchmarks.report
+
+bench-smoke: $(BENCH_STAMP)
+	rm -rf figures/bench-smoke
+	$(BIN)/python -m benchmarks.run --suite smoke --output figures/bench-smoke
+	$(BIN)/python -m benchmarks.report --results figures/bench-smoke --output figures/bench-smoke
+
+# What one step of the kernel and of the training costs.
+bench-micro: setup
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/kernel.py
 

@@ -95,7 +95,10 @@ def set_statistic(name, value):
 
 
 def poor_fit(run):
-    run["attrs"] |= {"fit_is_good": 0, "fit_message": "held-out error 3.2 nats."}
+    run["attrs"] |= {
+        "fit_is_good": 0,
+        "fit_message": "The fit is poor: held-out error 3.2 nats. Try a larger `gradient_budget`.",
+    }
 
 
 def low_acceptance(run):
@@ -119,7 +122,7 @@ SPOILT = [
     (set_statistic("reached_max_treedepth", 0.2), r"20\.0% .*Raise `max_tree_depth`"),
     (set_statistic("outside_training_data", 0.3), r"3\d\.\d% .*outside.*dispersed"),
     (set_statistic("fallback", 0.8), r"8\d\.\d% .*true gradients.*gradient_budget"),
-    (poor_fit, r"The fit is poor: held-out error 3.2 nats\. To mend.*gradient_budget"),
+    (poor_fit, r"The fit is poor: held-out error 3\.2 nats\. Try.*gradient_budget"),
     (low_acceptance, r"accepted 20\.0% of the network's .*gradient_budget"),
     (infinite_variable, r"No ESS could be computed for y"),
 ]

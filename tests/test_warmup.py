@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfp_lhnn
+from tfp_lhnn._fit_run import least_budget
 from tfp_lhnn._refinement import assess, choose_points
-from tfp_lhnn.warmup import least_budget
 
 from .counting_target import CountingTarget, funnel, skewed
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from tfp_lhnn import plots
     from tfp_lhnn.arviz import to_inference_data
     from tfp_lhnn.diagnostics import SamplingWarning, Summary, summarize
+    from tfp_lhnn.fit_result import Fit
     from tfp_lhnn.html_report import report
     from tfp_lhnn.sampling import sample
-    from tfp_lhnn.warmup import Fit, fit
+    from tfp_lhnn.warmup import fit
 
 __all__ = [
     "Fit",
@@ -57,7 +58,7 @@ __all__ = [
 # Where the names are that need ArviZ, which takes a second to import: whoever uses the
 # kernels alone does not wait for it.
 _LAZY = {
-    "Fit": "warmup",
+    "Fit": "fit_result",
     "SamplingWarning": "diagnostics",
     "Summary": "diagnostics",
     "fit": "warmup",

@@ -10,14 +10,14 @@ import keras
 import numpy as np
 
 from tfp_lhnn._npz import read_npz, write_npz
+from tfp_lhnn.fit_result import Fit, Round
 from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.training import TrainingHistory
 from tfp_lhnn.training_data import TrainingData
-from tfp_lhnn.warmup import Fit, Round
 
 __all__ = ["fit_from_arrays", "fit_to_arrays", "load_fit", "save_fit"]
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 
 _DATA_ARRAYS = ("position", "momentum", "momentum_rate", "log_prob", "trajectory")
 _NUMBERS = (
@@ -31,6 +31,7 @@ _NUMBERS = (
     "acceptance",
     "radius",
     "nuts_gradients_per_effective_sample",
+    "is_confirmed",
     "message",
     "seconds",
 )

@@ -71,6 +71,8 @@ class Pilot:
         position: starts, `[chains, dim]`, of finite density.
         generator: source of seeds.
         dense: whether a dense preconditioner is worth its cost.
+        temperature: of every second chain, which so goes farther out than the target's
+            mass lies: what is not met in the tails is not learned.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Pilot:
         generator: np.random.Generator,
         *,
         dense: bool,
+        temperature: float,
     ) -> None:
         self._trajectories = trajectories
         self._generator = generator
@@ -89,7 +92,8 @@ class Pilot:
         first = tf.nest.map_structure(lambda x: x[tf.newaxis], self._state)
         self._points = [self._flat(first)]
         self._is_scaled = False
-        dim = position.shape[1]
+        num_chains, dim = position.shape
+        self._temperature = np.where(np.arange(num_chains) % 2 == 1, temperature, 1.0)
         self._base = GaussianBase(np.zeros(dim), np.ones(dim))
         # The first move is then about a unit long, or as long as a quadratic with that
         # gradient a unit away can take.
@@ -120,6 +124,11 @@ class Pilot:
         return self._state.position.numpy()
 
     @property
+    def is_hot(self) -> np.ndarray:
+        """Which chains have a temperature above one, `[chains]` bool."""
+        return self._temperature > 1.0
+
+    @property
     def step_size(self) -> float:
         """Median over the chains, whitened."""
         return float(np.median(self._step))
@@ -137,7 +146,7 @@ class Pilot:
     def send(
         self, position: np.ndarray, log_prob: np.ndarray, gradient: np.ndarray
     ) -> None:
-        """Puts every second chain at points that have been evaluated elsewhere.
+        """Puts the chains that are not hot at points evaluated elsewhere.
 
         Args:
             position: `[n, dim]`; as many as there is use for are taken.
@@ -162,6 +171,7 @@ class Pilot:
             self._state,
             tf.constant(scale, dtype),
             tf.constant(step[:, np.newaxis], dtype),
+            tf.constant(self._temperature, dtype),
             tf.constant(self._is_far()),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
@@ -227,19 +237,25 @@ def compile_trajectories(
 
     Returns:
         A function of state, scale (`[dim]` or `[dim, dim]`: position per whitened
-        unit), step `[chains, 1]`, which chains shall go downhill, `[chains]`, and seed.
+        unit), step `[chains, 1]`, temperature `[chains]`, which chains shall go
+        downhill, `[chains]`, and seed.
     """
 
     def run(
-        state: _State, scale: tf.Tensor, step: tf.Tensor, downhill: tf.Tensor, seed: Any
+        state: _State,
+        scale: tf.Tensor,
+        step: tf.Tensor,
+        temperature: tf.Tensor,
+        downhill: tf.Tensor,
+        seed: Any,
     ) -> _Trajectory:
         momentum_seed, choice_seed = tf.unstack(tfp.random.split_seed(seed))
         shape, dtype = tf.shape(state.position), state.position.dtype
         momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
-        momentum = tf.where(downhill[:, tf.newaxis], tf.zeros_like(momentum), momentum)
+        momentum *= tf.where(downhill, 0.0, tf.sqrt(temperature))[:, tf.newaxis]
         leaves, energies = _leapfrogs(log_prob, state, momentum, scale, step)
         first = kinetic_energy(momentum, None) - state.log_prob
-        gain = first - energies
+        gain = (first - energies) / temperature
         infinity = tf.constant(float("inf"), dtype)
         gain = tf.where(tf.math.is_finite(gain), gain, -infinity)
         acceptance = tf.reduce_mean(tf.exp(tf.minimum(gain, 0.0)), axis=0)

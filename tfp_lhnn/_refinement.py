@@ -4,11 +4,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Quality", "assess", "choose_points"]
+__all__ = [
+    "Quality",
+    "assess",
+    "choose_points",
+    "frontier",
+    "target_shares",
+]
 
-# Potentials up to this quantile of those that `π_θ` visits are the target's business;
-# what a tempered chain meets above them is not.
+# Potentials up to this quantile of the target's, and some nats above, are its business;
+# what a tempered chain meets still higher is not. Of the target's mass about e⁻² · 2%
+# lies there, and a chain that gets stuck once in 400 draws is a nuisance.
 _RELEVANT = 0.98
+_MARGIN = 2.0
 
 
 class Quality(NamedTuple):
@@ -26,6 +34,27 @@ class Quality(NamedTuple):
     energy_error: float
     acceptance: float
     tail_acceptance: float
+
+
+def target_shares(residual: np.ndarray) -> np.ndarray:
+    """Share of the target that each of some draws of `π_θ` stands for, `[n]`.
+
+    A draw has the weight `e^{−residual}`, and none where the target has no density.
+
+    Args:
+        residual: `U − U_θ`, `[n]`, at least one of them finite.
+    """
+    finite = np.isfinite(residual)
+    weight = np.zeros(len(residual))
+    weight[finite] = np.exp(np.min(residual[finite]) - residual[finite])
+    return weight / np.sum(weight)
+
+
+def _highest_potential(potential: np.ndarray, residual: np.ndarray) -> float:
+    """Up to where the target's potential matters, from draws of `π_θ`."""
+    order = np.argsort(potential)
+    covered = np.cumsum(target_shares(residual)[order])
+    return float(potential[order][np.searchsorted(covered, _RELEVANT)]) + _MARGIN
 
 
 def assess(
@@ -53,22 +82,45 @@ def assess(
     finite = np.isfinite(residual)
     if not np.any(finite):
         return Quality(np.inf, 0.0, 0.0)
-    # Where the target has no density the weight is zero.
-    low = np.min(residual[finite])
-    weight = np.where(finite, np.exp(low - residual), 0.0)
-    share = weight[finite] / np.sum(weight)
-    centred = residual[finite] - np.sum(share * residual[finite])
-    energy_error = float(np.sqrt(np.sum(share * centred**2)))
-    weight = np.sort(weight)
+    share = target_shares(residual)
+    centred = residual[finite] - np.sum(share[finite] * residual[finite])
+    energy_error = float(np.sqrt(np.sum(share[finite] * centred**2)))
+    share = np.sort(share)
     # Sorted, min(w_i, w_j) is the earlier of the two.
-    pairs = np.sum(weight * (2 * (n - np.arange(n)) - 1))
+    pairs = np.sum(share * (2 * (n - np.arange(n)) - 1))
     counts = np.isfinite(elsewhere_residual)
-    counts &= elsewhere_potential <= np.quantile(potential[finite], _RELEVANT)
+    counts &= elsewhere_potential <= _highest_potential(potential, residual)
     tail = 1.0
     if np.any(counts):
         log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
         tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
-    return Quality(energy_error, float(pairs / (n * np.sum(weight))), tail)
+    return Quality(energy_error, float(pairs / n), tail)
+
+
+def frontier(
+    z: np.ndarray, potential: np.ndarray, own_residual: np.ndarray
+) -> np.ndarray:
+    """Points of some density that are the farthest out in any one coordinate.
+
+    What lies beyond them the network may know nothing of, and its own chain is the last
+    to find out.
+
+    Args:
+        z: whitened points, `[n, dim]`.
+        potential: `U` there, `[n]`.
+        own_residual: `U − U_θ` at the first of them, which are draws of `π_θ`, `[m]`.
+
+    Returns:
+        Indices, the farthest first, `[k]`.
+    """
+    if not np.any(np.isfinite(own_residual)):
+        return np.zeros(0, np.int64)
+    own = slice(len(own_residual))
+    highest = _highest_potential(potential[own], own_residual)
+    relevant = np.flatnonzero(potential <= highest)
+    centred = (z - np.mean(z[own], axis=0)) / np.std(z[own], axis=0)
+    distance = np.max(np.abs(centred[relevant]), axis=-1)
+    return relevant[np.argsort(-distance)]
 
 
 def choose_points(

@@ -294,12 +294,8 @@ def _sampler_warnings(summary: Summary) -> Iterator[str]:
 def _network_warnings(
     summary: Summary, attrs: dict[str, Any], drift_is_sure: bool
 ) -> Iterator[str]:
-    if not attrs.get("fit_is_good", True):
-        reason = str(attrs.get("fit_message") or "its energy error is large")
-        yield (
-            f"The fit is poor: {reason.rstrip('.')}. To mend it, {_MORE_GRADIENTS} or "
-            'reparametrise; or sample with `method="nuts"`.'
-        )
+    if not (attrs.get("fit_is_good", True) and attrs.get("fit_is_confirmed", True)):
+        yield str(attrs.get("fit_message") or "The fit is poor.")
     if summary.delayed_acceptance < MIN_DELAYED_ACCEPTANCE:
         yield (
             f"The target accepted {summary.delayed_acceptance:.1%} of the network's "

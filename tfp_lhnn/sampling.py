@@ -20,9 +20,10 @@ from tfp_lhnn._fit_file import fit_from_arrays, fit_to_arrays
 from tfp_lhnn.arviz import to_inference_data
 from tfp_lhnn.checkpoint import Checkpoint
 from tfp_lhnn.diagnostics import summarize, warn
+from tfp_lhnn.fit_result import Fit
 from tfp_lhnn.model import Model, as_model
 from tfp_lhnn.progress import ProgressReporter
-from tfp_lhnn.warmup import Fit, fit_model
+from tfp_lhnn.warmup import fit_model
 
 __all__ = ["sample"]
 
@@ -174,6 +175,7 @@ def sample(
             "fit_gradients": fit.num_gradients,
             "fit_evaluations": fit.num_evaluations,
             "fit_is_good": int(fit.is_good),
+            "fit_is_confirmed": int(fit.is_confirmed),
             "fit_message": fit.message,
             "fit_energy_error": fit.energy_error,
             "fit_acceptance": fit.acceptance,

@@ -1,0 +1,1 @@
+"""Suites, problems, samplers and metrics; `python -m benchmarks.run --help`."""

@@ -1,0 +1,230 @@
+"""What a run is worth: costs, effective samples, and errors against the truth."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.problem import Problem, Run
+
+__all__ = ["FALSE_ALARM_RATE", "METRICS", "Metric", "measure"]
+
+# That of all z-tests of one run together: one run in a thousand that is right fails. It
+# is nominal: errors are taken as normal, with a spread from the draws, which miss the
+# tail that makes it large. For skewed quantities more fail, for the funnel's arms many.
+FALSE_ALARM_RATE = 1e-3
+GOAL_ESS = 10_000
+_NUM_SIMULATIONS = 2000
+
+
+class Metric(NamedTuple):
+    """What a number means.
+
+    Attributes:
+        name: its key in results.
+        unit: of it.
+        direction: `"higher"` or `"lower"` is better; `""` if neither.
+        meaning: in words.
+    """
+
+    name: str
+    unit: str
+    direction: str
+    meaning: str
+
+
+METRICS = (
+    Metric("gradients", "gradients", "lower", "all, warm-up and training included"),
+    Metric("gradients_kept", "gradients", "lower", "those of the kept draws"),
+    Metric("densities", "densities", "lower", "without a gradient, all phases"),
+    Metric("densities_kept", "densities", "lower", "those of the kept draws"),
+    Metric("calls", "calls", "lower", "gradients and densities, all phases"),
+    Metric("calls_kept", "calls", "lower", "those of the kept draws"),
+    Metric("ess_min", "draws", "higher", "smallest bulk ESS of x"),
+    Metric("ess_mean", "draws", "higher", "mean over coordinates of that"),
+    Metric("ess_min_squares", "draws", "higher", "smallest bulk ESS of x²"),
+    Metric("ess_mean_squares", "draws", "higher", "mean over coordinates of that"),
+    Metric("ess_per_gradient", "1/gradient", "higher", "ess_min over gradients"),
+    Metric(
+        "ess_per_gradient_kept", "1/gradient", "higher", "ess_min over gradients_kept"
+    ),
+    Metric("ess_per_call", "1/call", "higher", "ess_min over calls"),
+    Metric("ess_per_call_kept", "1/call", "higher", "ess_min over calls_kept"),
+    Metric("ess_per_second", "1/s", "higher", "ess_min over seconds"),
+    Metric("ess_per_second_kept", "1/s", "higher", "ess_min over seconds_sampling"),
+    Metric(
+        "gradients_for_10000_ess",
+        "gradients",
+        "lower",
+        "warm-up, and 10 000 effective samples at the kept draws' rate",
+    ),
+    Metric("calls_for_10000_ess", "calls", "lower", "the same of calls"),
+    Metric("seconds_for_10000_ess", "s", "lower", "the same of seconds"),
+    Metric(
+        "b2",
+        "",
+        "lower",
+        "largest squared error of E[x] over Var[x], or of E[x²] over Var[x²]",
+    ),
+    Metric("b2_noise", "", "", "expectation of b2 for draws without bias"),
+    Metric("b2_noise_95", "", "", "what b2 then exceeds in one run of twenty"),
+    Metric("z_mean", "", "lower", "largest error of a mean, in standard errors"),
+    Metric("z_sd", "", "lower", "largest error of an sd, in standard errors"),
+    Metric("num_z", "", "", "number of z-tests"),
+    Metric(
+        "z_limit", "", "", "that all of them stay below, but in 1 run of 1000 (nominal)"
+    ),
+    Metric("z_pass", "", "higher", "1 if they do"),
+    Metric("r_hat", "", "lower", "largest rank-normalised split R-hat"),
+    Metric("seconds_compiling", "s", "lower", "0 if part of the others"),
+    Metric("seconds_warmup", "s", "lower", "pilot, training, adaptation"),
+    Metric("seconds_sampling", "s", "lower", "of the kept draws"),
+    Metric("seconds", "s", "lower", "all"),
+)
+
+
+def measure(problem: Problem, run: Run) -> dict[str, float]:
+    """Every metric of a run, and its tail values under `tail/NAME`."""
+    found = _costs(run)
+    x = np.asarray(problem.quantities(run.draws.astype(np.float64)), np.float64)
+    if not np.all(np.isfinite(x)):
+        raise ValueError(f"{np.sum(~np.isfinite(x))} quantities are not finite.")
+    # Chains that never moved have no spread to divide by.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found |= _effective_samples(x) | _errors(problem, x)
+    found |= _rates(found)
+    flat = x.reshape(-1, x.shape[-1])
+    for name, (_, estimate) in problem.truth.tails.items():
+        found[f"tail/{name}"] = float(estimate(flat))
+    return found
+
+
+def _costs(run: Run) -> dict[str, float]:
+    warmup, kept = run.warmup, run.sampling
+    return {
+        "gradients": warmup.gradients + kept.gradients,
+        "gradients_kept": kept.gradients,
+        "densities": warmup.densities + kept.densities,
+        "densities_kept": kept.densities,
+        "calls": warmup.gradients + warmup.densities + kept.gradients + kept.densities,
+        "calls_kept": kept.gradients + kept.densities,
+        "seconds_compiling": run.seconds.compiling,
+        "seconds_warmup": run.seconds.warmup,
+        "seconds_sampling": run.seconds.sampling,
+        "seconds": run.seconds.total,
+    }
+
+
+def _effective_samples(x: np.ndarray) -> dict[str, float]:
+    plain, squares = _ess(x, "bulk"), _ess(x**2, "bulk")
+    arviz = _arviz()
+    r_hat = [
+        float(arviz.rhat(x[..., i])) if len(x) > 1 else math.nan
+        for i in range(x.shape[-1])
+    ]
+    return {
+        "ess_min": float(plain.min()),
+        "ess_mean": float(plain.mean()),
+        "ess_min_squares": float(squares.min()),
+        "ess_mean_squares": float(squares.mean()),
+        "r_hat": float(np.max(r_hat)),
+    }
+
+
+def _rates(found: dict[str, float]) -> dict[str, float]:
+    ess = found["ess_min"]
+    rates = {}
+    for per, total, kept in (
+        ("gradient", "gradients", "gradients_kept"),
+        ("call", "calls", "calls_kept"),
+        ("second", "seconds", "seconds_sampling"),
+    ):
+        rates[f"ess_per_{per}"] = ess / max(found[total], 1e-9)
+        # Infinite if the kept draws cost nothing of the kind.
+        rate = ess / found[kept] if found[kept] else math.inf
+        rates[f"ess_per_{per}_kept"] = rate
+        before = found[total] - found[kept]
+        rates[f"{per}s_for_10000_ess"] = before + GOAL_ESS / rate
+    return rates
+
+
+def _errors(problem: Problem, x: np.ndarray) -> dict[str, float]:
+    truth = problem.truth
+    mean = x.mean(axis=(0, 1))
+    centred = (x - mean) ** 2
+    sd = np.sqrt(centred.mean(axis=(0, 1)))
+    mean_variance = sd**2 / _ess(x, "mean")
+    # Of the sd, by the delta method from that of the variance.
+    variance_sd = centred.std(axis=(0, 1))
+    if truth.square_sd is not None:
+        # About a mean of 0 the truth knows the spread, tails and all.
+        known = np.where(truth.mean == 0.0, truth.square_sd, 0.0)
+        variance_sd = np.maximum(variance_sd, known)
+    sd_error = variance_sd / np.sqrt(_ess(centred, "mean")) / (2.0 * sd + 1e-300)
+    z_mean = np.abs(mean - truth.mean) / np.sqrt(mean_variance + truth.mean_error**2)
+    z_sd = np.abs(sd - truth.sd) / np.sqrt(sd_error**2 + truth.sd_error**2 + 1e-300)
+    number = z_mean.size + z_sd.size
+    limit = statistics.NormalDist().inv_cdf(1.0 - FALSE_ALARM_RATE / (2.0 * number))
+    worst = max(z_mean.max(), z_sd.max())
+    return {
+        "z_mean": float(z_mean.max()),
+        "z_sd": float(z_sd.max()),
+        "num_z": number,
+        "z_limit": limit,
+        "z_pass": float(worst <= limit),
+        **_bias(problem, x, mean_variance),
+    }
+
+
+def _bias(problem: Problem, x: np.ndarray, mean_variance: np.ndarray) -> dict[str, Any]:
+    """`b²`, and what it is by chance: of normal errors with the run's own ESS."""
+    truth, squares = problem.truth, x**2
+    square_sd = truth.square_sd
+    if square_sd is None:
+        square_sd = squares.std(axis=(0, 1))
+    second = truth.sd**2 + truth.mean**2
+    second_error = 2.0 * np.hypot(
+        truth.sd * truth.sd_error, truth.mean * truth.mean_error
+    )
+    square_variance = squares.var(axis=(0, 1)) / _ess(squares, "mean")
+    error = np.concatenate(
+        [
+            (x.mean(axis=(0, 1)) - truth.mean) / truth.sd,
+            (squares.mean(axis=(0, 1)) - second) / square_sd,
+        ]
+    )
+    chance = np.concatenate(
+        [
+            np.sqrt(mean_variance + truth.mean_error**2) / truth.sd,
+            np.sqrt(square_variance + second_error**2) / square_sd,
+        ]
+    )
+    normals = np.random.default_rng(0).standard_normal((_NUM_SIMULATIONS, chance.size))
+    levels = np.max((normals * chance) ** 2, axis=1)
+    return {
+        "b2": float(np.max(error**2)),
+        "b2_noise": float(levels.mean()),
+        "b2_noise_95": float(np.quantile(levels, 0.95)),
+    }
+
+
+def _ess(x: np.ndarray, method: str) -> np.ndarray:
+    """Of each of `[chains, draws, k]`; 1 for what never changes."""
+    arviz = _arviz()
+    found = np.array(
+        [float(arviz.ess(x[..., i], method=method)) for i in range(x.shape[-1])]
+    )
+    is_stuck = np.ptp(x, axis=(0, 1)) == 0.0
+    return np.where(is_stuck | ~np.isfinite(found), 1.0, np.maximum(found, 1.0))
+
+
+def _arviz() -> Any:
+    with warnings.catch_warnings():
+        # ArviZ announces its next major version at every import.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz

@@ -1,0 +1,116 @@
+"""What a benchmark samples from, and what one run of a sampler gave."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Problem", "Run", "Seconds", "Tally", "Truth"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Truth:
+    """Moments of a problem's quantities, `[k]` each, with their standard errors.
+
+    Attributes:
+        mean: true means.
+        mean_error: their standard errors; zeros if exact.
+        sd: true standard deviations.
+        sd_error: their standard errors.
+        square_sd: standard deviation of the squares, for the bias `b²`; `None` where it
+            is unknown and has to be estimated from a run's own draws.
+        tails: further numbers to meet, by name: the true value, and the function of
+            quantities `[n, k]` that estimates it.
+    """
+
+    mean: np.ndarray
+    mean_error: np.ndarray
+    sd: np.ndarray
+    sd_error: np.ndarray
+    square_sd: np.ndarray | None = None
+    tails: dict[str, tuple[float, Callable[[np.ndarray], float]]] = dataclasses.field(
+        default_factory=dict
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A density on flat unconstrained positions, for all samplers alike.
+
+    Attributes:
+        name: short, unique.
+        dim: of the positions.
+        log_prob: TensorFlow, `[n, dim]` float32 to `[n]`; XLA compiles it.
+        make_jax_log_prob: returns the same density in JAX, `[dim]` to `[]`; imports JAX
+            only when called. `None` if there is none; JAX's samplers skip it then.
+        starts: `(num_chains, seed)` to positions `[num_chains, dim]` float32.
+        quantities: positions `[..., dim]` to what the truth speaks of, `[..., k]`.
+        truth: of these.
+        source: where the truth comes from.
+    """
+
+    name: str
+    dim: int
+    log_prob: Callable[[Any], Any]
+    make_jax_log_prob: Callable[[], Callable[[Any], Any]] | None
+    starts: Callable[[int, int], np.ndarray]
+    quantities: Callable[[np.ndarray], np.ndarray]
+    truth: Truth
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tally:
+    """Target calls, all chains together.
+
+    Attributes:
+        gradients: true gradients; each comes with its density.
+        densities: densities without a gradient.
+    """
+
+    gradients: int
+    densities: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """Wall time of a run's phases.
+
+    Attributes:
+        compiling: where it can be told apart, else 0 and part of the others.
+        warmup: pilot, training, adaptation.
+        sampling: the kept draws.
+    """
+
+    compiling: float
+    warmup: float
+    sampling: float
+
+    @property
+    def total(self) -> float:
+        """Everything."""
+        return self.compiling + self.warmup + self.sampling
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """What a sampler gave.
+
+    Attributes:
+        draws: kept positions, `[chains, draws, dim]`.
+        warmup: target calls before them: pilot, training, adaptation.
+        sampling: target calls of the kept draws.
+        seconds: wall time.
+        settings: what was tuned or fixed, for the record.
+        warnings: what the sampler itself warned of.
+    """
+
+    draws: np.ndarray
+    warmup: Tally
+    sampling: Tally
+    seconds: Seconds
+    settings: dict[str, Any]
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,224 @@
+"""The report's arithmetic on a small result whose numbers can be worked out by hand."""
+
+import math
+import pathlib
+import statistics
+
+import numpy as np
+import pytest
+
+from benchmarks import claims, metrics, report, run, suites, summary
+from benchmarks.problem import Problem, Run, Seconds, Tally, Truth
+from benchmarks.samplers import SAMPLERS
+
+RESULT = pathlib.Path(__file__).parent / "data" / "benchmark_result.json"
+
+
+@pytest.fixture(scope="module")
+def records():
+    return summary.load([RESULT])[1]
+
+
+def one(records, **fields):
+    (record,) = summary.find(records, **fields)
+    return record
+
+
+def ours(records):
+    return one(records, suite="paper", problem="eight_gaussians", sampler="ours")
+
+
+def rival(records):
+    return one(records, suite="paper", problem="eight_gaussians", sampler="tfp_nuts")
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        # Of ours: 2000 gradients once; a density per effective sample.
+        ("gradients", 2000),
+        ("calls", 2000 + 10_000),
+        ("seconds", 20 + 10),
+    ],
+)
+def test_cost_for_10000_effective_samples(records, what, expected):
+    assert summary.cost_for(ours(records), what, 1e4) == pytest.approx(expected)
+
+
+def test_best_nuts_needs_least_for_10000_effective_samples(records):
+    # TFP: 10 000 + 40 per ESS; NumPyro: 20 000 + 30 per ESS.
+    best = summary.best_nuts(records, "eight_gaussians", "gradients")
+    assert best["sampler"] == "numpyro_nuts"
+    assert summary.cost_for(best, "gradients", 1e4) == pytest.approx(320_000)
+    assert summary.best_nuts(records, "funnel", "gradients") is None
+
+
+def test_break_even(records):
+    # In seconds: 20 + E / 1000 against 5 + E / 200.
+    even = summary.break_even(ours(records), rival(records), "seconds")
+    assert even == pytest.approx(15 / (1 / 200 - 1 / 1000))
+    assert summary.break_even(ours(records), rival(records), "gradients") == 0.0
+    assert math.isinf(summary.break_even(rival(records), ours(records), "gradients"))
+
+
+def test_ess_per_gradient_at_other_numbers_of_draws(records):
+    # 10 000 draws have 1000 / (10 000 + 40 000) from 8000; at 80 000, ten times both.
+    value = summary.ess_per_gradient_at(rival(records), 80_000)
+    assert value == pytest.approx(10_000 / (10_000 + 400_000))
+
+
+def test_slope_of_a_power_law():
+    slope, factor = summary.fit_slope([1, 10, 100], [3, 30 * 10, 300 * 100])
+    assert slope == pytest.approx(2)
+    assert factor == pytest.approx(3)
+    with pytest.raises(ValueError, match="two different points"):
+        summary.fit_slope([2, 2], [1, 1])
+
+
+def test_predicted_seconds_add_the_time_of_calls(records):
+    record = one(records, problem="padded:10", sampler="tfp_nuts")
+    # 1000 + 50 per ESS gradients, of two densities' time; 20 s + 1 s per ESS before.
+    expected = 20 + 100 + 0.09 * 2 * (1000 + 5000)
+    assert summary.predicted_seconds(record, 10, 100, 100) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [(6, 3, 2), (1, 0, math.inf), (0, 0, math.nan), (None, 1, math.nan)],
+)
+def test_ratio(first, second, expected):
+    assert summary.ratio(first, second) == pytest.approx(expected, nan_ok=True)
+
+
+def test_claims(records):
+    found = {claim.text: claim for claim in claims.claims(records)}
+
+    def claim(*words):
+        (match,) = (
+            c for text, c in found.items() if all(word in text for word in words)
+        )
+        return match
+
+    # 26 900 ESS of 100 000 draws, 100 000 gradients: ten times 0.0269.
+    reproduced = claim("eight Gaussians", "cool-down")
+    assert "10 times" in reproduced.measured
+    assert reproduced.holds is False
+    beaten = claim("eight Gaussians", "at least 100 times")  # 5 / 0.0269
+    assert "186 times" in beaten.measured
+    assert beaten.holds is True
+    # 320 000 / 2000 and 320 000 / 12 000.
+    fewer = claim("eight Gaussians", "best tuned NUTS")
+    assert "160 times fewer gradients, 26.7 times fewer calls" in fewer.measured
+    assert fewer.holds is True
+    assert claim("ours has the tail right").holds is True
+    assert claim("tfp_nuts misses all three").holds is True
+    assert claim("numpyro_nuts misses all three").holds is None
+    # 20 s + 0.01 s per ESS against 20 s + 1 s per ESS.
+    padded = claim("padded to 10 ms")
+    assert f"{10_020 / 120:.3g} times" in padded.measured
+    assert padded.holds is True
+    gym = claim("gym")
+    assert gym.measured.startswith("1 of 3 right, 1 not and flagged")
+    assert "gym:silent" in gym.measured
+    assert gym.holds is False
+    assert "slope 0.50" in claim("dimension").measured
+    assert claim("dimension").holds is True
+    # Up to 256 only: seconds 1, 4, 16 for chains 1, 16, 256.
+    assert "slope 0.50" in claim("chains up to 256").measured
+    assert claim("flat in draws").holds is None
+
+
+def test_page_names_what_was_left_out_and_every_bias(records, tmp_path):
+    report.main(["--results", str(RESULT), "--output", str(tmp_path)])
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "skipped: paper/eight_gaussians/blackjax_nuts: not installed" in page
+    assert "failed: paper/funnel/ours: took more than 600 s" in page
+    assert "paper: LHNN-NUTS" in page
+    assert "0.002 (0.001)" in page
+    assert list((tmp_path / "figures").glob("bench_growth_dim_*.png"))
+    assert "nan" not in page
+
+
+def test_latest_takes_the_newest_file_of_each_suite(tmp_path):
+    names = ("paper-20260101-000000", "paper-20260301-000000", "smoke-20260401-000000")
+    for name in names:
+        (tmp_path / f"{name}.json").touch()
+    assert [path.stem for path in summary.latest(tmp_path)] == [names[1]]
+
+
+def normal_problem(draws):
+    """Standard normal quantities, and a run of these draws."""
+    dim = draws.shape[-1]
+    zeros, ones = np.zeros(dim), np.ones(dim)
+    truth = Truth(
+        zeros,
+        zeros,
+        ones,
+        zeros,
+        np.sqrt(2.0) * ones,
+        {"P(x0 > 0)": (0.5, lambda x: float(np.mean(x[:, 0] > 0)))},
+    )
+    problem = Problem(
+        "normal", dim, None, None, lambda n, s: None, lambda x: x, truth, "analytic"
+    )
+    costs = Tally(100, 10), Tally(400, 40)
+    return problem, Run(draws, *costs, Seconds(1.0, 2.0, 4.0), {})
+
+
+def test_metrics_of_independent_draws():
+    draws = np.random.default_rng(1).standard_normal((4, 2000, 3))
+    found = metrics.measure(*normal_problem(draws))
+    assert found["gradients"] == 500
+    assert found["calls"] == 550
+    assert found["seconds"] == 7.0
+    assert found["ess_min"] == pytest.approx(8000, rel=0.15)
+    ess = found["ess_min"]
+    assert found["gradients_for_10000_ess"] == pytest.approx(100 + 400 * 1e4 / ess)
+    assert found["calls_for_10000_ess"] == pytest.approx(110 + 440 * 1e4 / ess)
+    assert found["b2"] < found["b2_noise_95"]
+    # Expectation of the largest of six squares of normals, over 8000.
+    assert found["b2_noise"] == pytest.approx(2.9 / 8000, rel=0.3)
+    assert found["num_z"] == 6
+    assert found["z_limit"] == pytest.approx(
+        statistics.NormalDist().inv_cdf(1 - 1e-3 / 12)
+    )
+    assert found["z_pass"] == 1.0
+    assert found["tail/P(x0 > 0)"] == pytest.approx(0.5, abs=0.03)
+    names = {metric.name for metric in metrics.METRICS}
+    assert names == {name for name in found if not name.startswith("tail/")}
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.3, 1.0), (0.0, 0.8)])
+def test_metrics_see_a_bias(shift, scale):
+    draws = shift + scale * np.random.default_rng(1).standard_normal((4, 2000, 3))
+    found = metrics.measure(*normal_problem(draws))
+    assert found["z_pass"] == 0.0
+    assert found["b2"] > 10 * found["b2_noise_95"]
+
+
+def test_chains_that_never_move_have_one_effective_sample():
+    found = metrics.measure(*normal_problem(np.ones((4, 100, 1))))
+    assert found["ess_min"] == 1.0
+    assert found["ess_min_squares"] == 1.0
+
+
+def test_cases_have_unique_keys_and_known_samplers():
+    names = [name for name in suites.SUITES if name not in ("gym", "smoke")]
+    cases = [case for name in names for case in suites.suite(name)]
+    assert len({case.key for case in cases}) == len(cases)
+    assert {case.sampler for case in cases} == set(SAMPLERS)
+
+
+def test_missing_peer_is_skipped_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.case.missing_packages", lambda name: ["blackjax"])
+    case = suites.Case("paper", "eight_gaussians", "blackjax_nuts", 4, 10, {})
+    path = run.run_suite("paper", [case], tmp_path)
+    (result,), _ = summary.load([path])
+    assert result["skipped"] == [f"{case.key}: not installed: blackjax"]
+
+
+def test_slope_of_fits_that_their_budget_ended_is_no_evidence(records):
+    cut = [record | {"settings": {"gradient_budget": 100}} for record in records[-9:]]
+    (claim,) = (c for c in claims.claims(cut) if "dimension" in c.text)
+    assert claim.holds is None
+    assert "ended by its budget" in claim.measured
