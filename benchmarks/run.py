@@ -1,4 +1,4 @@
-"""Runs suites, one case after the other, and stores what they measured.
+"""Runs suites, case by case, and stores what they measured.
 
     python -m benchmarks.run --suite smoke           # under five minutes
     python -m benchmarks.run --suite all             # about an hour on two cores
@@ -12,6 +12,7 @@ run can be reported. `python -m benchmarks.report` makes tables and figures of t
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import datetime
 import json
 import math
@@ -35,6 +36,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--suite", nargs="+", choices=[*SUITES, "all"], default=["all"])
     parser.add_argument("--only", default="", help="run cases whose key contains this")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="cases at a time; counts and biases stay, seconds grow",
+    )
     parser.add_argument("--list", action="store_true", help="only show the cases")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
@@ -48,27 +55,30 @@ def main(arguments: list[str] | None = None) -> None:
             for case in cases:
                 print(case.key, f"{case.chains} x {case.draws}", case.options)
         elif cases:
-            run_suite(name, cases, args.output)
+            run_suite(name, cases, args.output, args.jobs)
 
 
-def run_suite(name: str, cases: list[Case], folder: pathlib.Path) -> pathlib.Path:
+def run_suite(
+    name: str, cases: list[Case], folder: pathlib.Path, jobs: int = 1
+) -> pathlib.Path:
     """Runs them all and returns the file with what they gave."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     path = folder / f"{name}-{stamp}.json"
     result: dict[str, Any] = {
         "suite": name,
-        "environment": environment(),
+        "environment": {**environment(), "jobs": jobs},
         "skipped": [],
         "cases": [],
     }
-    for i, case in enumerate(cases, 1):
-        print(f"[{name} {i}/{len(cases)}] {case.key} ... ", end="", flush=True)
-        record = run_apart(case)
-        result["cases"].append(record)
-        if record["status"] == "skipped":
-            result["skipped"].append(f"{case.key}: {record['reason']}")
-        _write(path, result)
-        print(_line(record), flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        # In the order of the suite, whichever ends first.
+        for i, record in enumerate(pool.map(run_apart, cases), 1):
+            result["cases"].append(record)
+            if record["status"] == "skipped":
+                result["skipped"].append(f"{record['key']}: {record['reason']}")
+            _write(path, result)
+            line = f"[{name} {i}/{len(cases)}] {record['key']}: {_line(record)}"
+            print(line, flush=True)
     print(f"results: {path}")
     return path
 

@@ -97,7 +97,9 @@ def set_statistic(name, value):
 def poor_fit(run):
     run["attrs"] |= {
         "fit_is_good": 0,
-        "fit_message": "The fit is poor: held-out error 3.2 nats. Try a larger `gradient_budget`.",
+        "fit_message": (
+            "The fit is poor: held-out error 3.2 nats. Try a larger `gradient_budget`."
+        ),
     }
 
 

@@ -1,5 +1,6 @@
 """`sample`: from a model to a posterior, in one call and in several."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 import tfp_lhnn
+from tfp_lhnn import _surrogate_chain, _training_loop, checkpoint
 
 from .counting_target import CountingTarget, funnel, skewed
 
@@ -101,6 +103,30 @@ def test_the_posterior_is_right(counted):
     assert abs(z_scores((x[..., 0] - euler) ** 2, variance)) < LIMIT
 
 
+def test_nuts_is_right_even_with_a_fit_that_knows_little():
+    """`method="nuts"`: a density per leaf, and no gradient after the fit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tfp_lhnn.SamplingWarning)
+        posterior = tfp_lhnn.sample(
+            1000,
+            skewed,
+            initial_state=np.zeros([2], np.float32),
+            gradient_budget=500,
+            method="nuts",
+            seed=8,
+            hidden_units=(8,),
+        )
+    x = posterior.posterior["x"].values.astype(float)
+    euler = 0.5772156649
+    assert abs(z_scores(x[..., 0], euler)) < LIMIT
+    assert abs(z_scores(x[..., 1], 0.8 * euler)) < LIMIT
+    assert abs(z_scores((x[..., 0] - euler) ** 2, np.pi**2 / 6)) < LIMIT
+    stats_ = posterior.sample_stats
+    assert posterior.attrs["target_gradients"] == posterior.attrs["fit_gradients"]
+    # Every leaf is weighed by its true density.
+    assert np.all(stats_["target_evaluations"] >= stats_["n_steps"])
+
+
 class Traces:
     """Counts how often Python sees the target."""
 
@@ -126,13 +152,15 @@ def run_traced(target, seed, **kwargs):
     )
 
 
-def test_a_second_run_compiles_nothing_of_the_target():
+def test_a_second_run_compiles_nothing():
+    caches = (_training_loop._compiled_steps, _surrogate_chain._compiled)
     target = Traces()
     first = run_traced(target, 1)
-    compiled = target.count
+    traces, misses = target.count, [cache.cache_info().misses for cache in caches]
     second = run_traced(target, 2)
     # Only what is not compiled sees it again: the shape of the state, the starts.
-    assert target.count - compiled <= 4
+    assert target.count - traces <= 4
+    assert [cache.cache_info().misses for cache in caches] == misses
     assert np.any(second.posterior["x"] != first.posterior["x"])
     again = run_traced(target, 1)
     np.testing.assert_array_equal(again.posterior["x"], first.posterior["x"])
@@ -253,6 +281,25 @@ def test_a_run_that_was_killed_goes_on_to_the_same_draws(unbroken, tmp_path):
     kill_at(tmp_path / "fit", directory, 7)
     assert 7 <= len(list(directory.glob("chunk_*.npz"))) < 50
     resumed = run(fitted, directory).posterior["x"].values
+    np.testing.assert_array_equal(resumed, draws)
+
+
+def test_a_full_disk_in_the_middle_loses_nothing(unbroken, tmp_path, monkeypatch):
+    run, fitted, draws = unbroken
+    append, chunks = checkpoint.Checkpoint.append, []
+
+    def append_until_full(self, index, arrays):
+        if len(chunks) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        chunks.append(index)
+        append(self, index, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoint, "append", append_until_full)
+        with pytest.raises(OSError, match="No space left"):
+            run(fitted, tmp_path / "run")
+    assert len(list((tmp_path / "run").glob("chunk_*.npz"))) == 5
+    resumed = run(fitted, tmp_path / "run").posterior["x"].values
     np.testing.assert_array_equal(resumed, draws)
 
 
