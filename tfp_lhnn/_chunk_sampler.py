@@ -29,7 +29,6 @@ class SamplerSettings(NamedTuple):
         chunk_size: most draws in one call.
         max_tree_depth: of the trees on the network.
         true_tree_depth: of the trees on true gradients; 0 if there are none.
-        num_surrogate_transitions: on the network, for each density of the target.
     """
 
     method: str
@@ -37,7 +36,6 @@ class SamplerSettings(NamedTuple):
     chunk_size: int
     max_tree_depth: int
     true_tree_depth: int
-    num_surrogate_transitions: int
 
 
 class Chunk(NamedTuple):
@@ -82,13 +80,14 @@ class ChunkSampler:
         self._location = tf.Variable(tf.zeros([dim], dtype), trainable=False)
         self._scale = tf.Variable(tf.eye(dim, dtype=dtype), trainable=False)
         self._step_size = tf.Variable(tf.ones([], dtype), trainable=False)
+        self._num_transitions = tf.Variable(1, trainable=False)
 
         def log_prob(z: tf.Tensor) -> tf.Tensor:
             return target.log_prob(self._to_position(z))
 
-        self._kernel = _kernel(log_prob, self._twin, settings, is_true=False)
+        self._kernel = self._make_kernel(log_prob, is_true=False)
         self._true_kernel = (
-            _kernel(log_prob, self._twin, settings, is_true=True)
+            self._make_kernel(log_prob, is_true=True)
             if settings.true_tree_depth
             else None
         )
@@ -97,6 +96,27 @@ class ChunkSampler:
         self._run = tf.function(self._draws, **jit)
         self._template: Any = None
 
+    def _make_kernel(self, log_prob: Any, is_true: bool) -> Any:
+        settings = self._settings
+        if settings.method == "nuts":
+            return LatentHNNNoUTurnSampler(
+                log_prob,
+                self._twin,
+                1.0,
+                max_tree_depth=settings.max_tree_depth,
+                error_monitor="none",
+                trajectory_sampling="multinomial",
+            )
+        depth = settings.true_tree_depth if is_true else settings.max_tree_depth
+        return LatentHNNDelayedAcceptanceSampler(
+            log_prob,
+            self._twin,
+            1.0,
+            max_tree_depth=depth,
+            num_surrogate_transitions=self._num_transitions,
+            true_transition_probability=1.0 if is_true else 0.0,
+        )
+
     @property
     def stats_type(self) -> Any:
         """Which tuple the statistics are."""
@@ -104,8 +124,14 @@ class ChunkSampler:
             return LatentHNNStats
         return LatentHNNDelayedAcceptanceStats
 
-    def load(self, network: LatentHNN, step_size: float) -> None:
-        """Takes over a network, its base and a step size."""
+    def load(self, network: LatentHNN, step_size: float, num_transitions: int) -> None:
+        """Takes over a network, its base and what was tuned.
+
+        Args:
+            network: of the shape that was compiled for.
+            step_size: in the base's coordinates.
+            num_transitions: on the network, for each density of the target.
+        """
         base = network.gaussian_base
         scale = base.unwhitening
         if scale.ndim == 1:
@@ -114,6 +140,7 @@ class ChunkSampler:
         self._location.assign(tf.cast(base.location, self._dtype))
         self._scale.assign(tf.cast(scale, self._dtype))
         self._step_size.assign(tf.cast(step_size, self._dtype))
+        self._num_transitions.assign(num_transitions)
         self._base = base
 
     def start(self, position: np.ndarray) -> list[np.ndarray]:
@@ -213,29 +240,6 @@ class ChunkSampler:
             stats,
         )
         return outputs, (z, results)
-
-
-def _kernel(
-    log_prob: Any, network: LatentHNN, settings: SamplerSettings, is_true: bool
-) -> Any:
-    if settings.method == "nuts":
-        return LatentHNNNoUTurnSampler(
-            log_prob,
-            network,
-            1.0,
-            max_tree_depth=settings.max_tree_depth,
-            error_monitor="none",
-            trajectory_sampling="multinomial",
-        )
-    depth = settings.true_tree_depth if is_true else settings.max_tree_depth
-    return LatentHNNDelayedAcceptanceSampler(
-        log_prob,
-        network,
-        1.0,
-        max_tree_depth=depth,
-        num_surrogate_transitions=settings.num_surrogate_transitions,
-        true_transition_probability=1.0 if is_true else 0.0,
-    )
 
 
 def _arrays(structure: Any) -> list[np.ndarray]:

@@ -118,12 +118,14 @@ class TrainingLoop:
         # The unit of energy in which the layers' output is of order one.
         unit = float(network.energy_scale.numpy()) if network.separable else 1.0
         centre = np.mean(points.value)
-        in_units = (
-            Points(p.inputs, p.gradient / unit, (p.value - centre) / unit)
-            for p in (points, held_out)
-        )
+
+        def prepared(p: Points) -> Points:
+            arrays = (p.inputs, p.gradient / unit, (p.value - centre) / unit)
+            return Points(*(_padded(x, dtype) for x in arrays))
+
         self._task = _Task(
-            *(Points(*(_padded(x, dtype) for x in p)) for p in in_units),
+            prepared(points),
+            prepared(held_out),
             _padded(np.ones(len(held_out.value)), dtype),
             tf.constant(gradient_scale / unit, dtype),
             tf.constant(unit, dtype),

@@ -60,7 +60,8 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         max_energy_diff: a leaf with a larger energy error is a divergence and stops the
             tree.
         num_surrogate_transitions: NUTS transitions on the network before the target is
-            asked.
+            asked; an int, or an integer Tensor or `tf.Variable`, which can change
+            without another compilation.
         true_transition_probability: probability of a transition with true gradients.
         trajectory_sampling: `"slice"` or `"multinomial"`.
         name: prefix of the names of ops.
@@ -78,7 +79,7 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         step_size: Any,
         max_tree_depth: int = 10,
         max_energy_diff: float = 1000.0,
-        num_surrogate_transitions: int = 1,
+        num_surrogate_transitions: Any = 1,
         true_transition_probability: float = 0.01,
         trajectory_sampling: str = "multinomial",
         name: str | None = None,
@@ -98,7 +99,8 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
             default_name="latent_hnn_delayed_acceptance",
         )
         validation.check_max_energy_diff(max_energy_diff)
-        check_count("num_surrogate_transitions", num_surrogate_transitions, 1)
+        if not tf.is_tensor(num_surrogate_transitions):
+            check_count("num_surrogate_transitions", num_surrogate_transitions, 1)
         validation.check_probability(
             true_transition_probability, "true_transition_probability"
         )
@@ -269,14 +271,14 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
                 progress=tree.progress,
             )
 
-        first = transition(0, start.position)
         number = self._parameters["num_surrogate_transitions"]
-        if number == 1:
-            return first
+        if not tf.is_tensor(number) and number == 1:
+            return transition(0, start.position)
+        number = tf.convert_to_tensor(number)
         _, path = tf.while_loop(
             lambda i, _: i < number,
             lambda i, path: (i + 1, path.then(transition(i, path.position))),
-            (1, first),
+            (tf.zeros_like(number), _SurrogatePath.of_no_step(start.position)),
         )
         return path
 
@@ -299,6 +301,20 @@ class _SurrogatePath(NamedTuple):
     initial_kinetic: tf.Tensor
     has_moved: tf.Tensor
     progress: Progress
+
+    @classmethod
+    def of_no_step(cls, position: tf.Tensor) -> "_SurrogatePath":
+        """The path that has led nowhere yet from `position`, `[chains, dim]`."""
+        zero = tf.zeros_like(position[:, 0])
+        false = tf.zeros_like(zero, tf.bool)
+        return cls(
+            position=position,
+            log_prob=zero,
+            kinetic=zero,
+            initial_kinetic=zero,
+            has_moved=false,
+            progress=Progress(false, false, tf.zeros_like(zero, tf.int32), zero),
+        )
 
     def then(self, following: "_SurrogatePath") -> "_SurrogatePath":
         """This path and what followed it as one."""
