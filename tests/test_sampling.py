@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
 
 import arviz as az
@@ -334,6 +335,24 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         run_traced(target, 2, checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="model"):
         run_traced(lambda q: 2.0 * skewed(q), 1, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_million_draws_need_three_times_their_size():
+    """Arrays of Python and NumPy, at their peak: 64 chains, 10 dimensions."""
+
+    def target(q):
+        return -0.5 * tf.reduce_sum(q**2, axis=-1)
+
+    start = np.zeros([10], np.float32)
+    fitted = tfp_lhnn.fit(target, start, 800, seed=1, hidden_units=(8,))
+    arguments = {"initial_state": start, "n_chains": 64, "seed": 1, "fit": fitted}
+    tfp_lhnn.sample(1000, target, **arguments)  # compiles
+    tracemalloc.start()
+    posterior = tfp_lhnn.sample(15_625, target, **arguments)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * posterior.posterior["x"].nbytes
 
 
 @pytest.mark.slow

@@ -64,6 +64,10 @@ _ROWS = (
 )
 
 
+# Of a scalar, that ArviZ is given at once, about.
+_MOST_VALUES = 250_000
+
+
 class SamplingWarning(UserWarning):
     """Something about a run's draws is off; the message says what to do."""
 
@@ -337,12 +341,26 @@ def _row(values: np.ndarray) -> dict[str, float]:
     row |= dict.fromkeys(("mcse_mean", "ess_bulk", "ess_tail", "r_hat"), math.nan)
     # ArviZ needs four draws, and would log a line for each scalar that it refuses.
     if values.shape[1] >= 4 and np.isfinite(values).all():
-        row["mcse_mean"] = float(az.mcse(values, method="mean"))
-        row["ess_bulk"] = float(az.ess(values, method="bulk"))
-        row["ess_tail"] = float(az.ess(values, method="tail"))
+        row["mcse_mean"] = row["sd"] / math.sqrt(_ess(values, "mean"))
+        row["ess_bulk"] = _ess(values, "bulk")
+        row["ess_tail"] = _ess(values, "tail")
         if len(values) >= 2:
-            row["r_hat"] = float(az.rhat(values))
+            # Of very many draws every k-th one tells the same.
+            stride = -(-values.size // _MOST_VALUES)
+            stride = min(stride, values.shape[1] // 4)
+            row["r_hat"] = float(az.rhat(values[:, ::stride]))
     return row
+
+
+def _ess(values: np.ndarray, method: str) -> float:
+    """ArviZ's ESS of `[chains, draws]`.
+
+    Very many values are taken a group of chains at a time, and the groups' ESS added:
+    ArviZ needs a hundred bytes for a value. (Groups that disagree show in R-hat.)
+    """
+    num_groups = max(1, min(values.size // _MOST_VALUES, len(values) // 4))
+    groups = np.array_split(values, num_groups)
+    return float(sum(az.ess(group, method=method) for group in groups))
 
 
 def _moved(posterior: Any) -> np.ndarray:
@@ -360,7 +378,9 @@ def _drift(error: np.ndarray | None) -> tuple[float, bool]:
         return math.nan, False
     third = error.shape[1] // 3
     first, last = error[:, :third], error[:, -third:]
-    noise = math.hypot(*(float(az.mcse(part)) for part in (first, last)))
+    noise = math.hypot(
+        *(np.std(part) / math.sqrt(_ess(part, "mean")) for part in (first, last))
+    )
     drift = float(last.mean() - first.mean())
     return drift, abs(drift) > NUM_DEVIATIONS * noise
 

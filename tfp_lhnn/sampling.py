@@ -176,6 +176,8 @@ def sample(
             "seconds_sampling": ended - began_sampling,
         },
     )
+    # Cumulative tallies and the like, which the posterior holds in another form.
+    del draws
     warn(summarize(posterior), stacklevel=3)
     return posterior
 
