@@ -35,8 +35,9 @@ def fit(
     is run on the network alone, and the true density and gradient are evaluated at a
     few of the points it went to: first at random, which tells how good the fit is, and
     then, if it is not good yet, where the error is probably large. It stops when
-    delayed acceptance would accept 95% of the network's proposals, or when the budget
-    is spent.
+    delayed acceptance would accept 95% of the network's proposals, in two rounds in a
+    row that agree with the one before them (`Fit.is_confirmed`), or when the budget is
+    spent.
 
     Args:
         target_log_prob_fn: takes the parts of the state, `[n, event...]` each, and
