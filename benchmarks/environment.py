@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0)))
         if hasattr(os, "sched_getaffinity")
         else str(os.cpu_count()),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{package: _version(package) for package in _PACKAGES},
     }

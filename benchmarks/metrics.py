@@ -167,12 +167,14 @@ def _errors(problem: Problem, x: np.ndarray) -> dict[str, float]:
     sd_error = variance_sd / np.sqrt(_ess(centred, "mean")) / (2.0 * sd + 1e-300)
     z_mean = np.abs(mean - truth.mean) / np.sqrt(mean_variance + truth.mean_error**2)
     z_sd = np.abs(sd - truth.sd) / np.sqrt(sd_error**2 + truth.sd_error**2 + 1e-300)
+    # A truth may leave out the standard deviations.
+    z_sd = z_sd[np.isfinite(truth.sd)]
     number = z_mean.size + z_sd.size
     limit = statistics.NormalDist().inv_cdf(1.0 - FALSE_ALARM_RATE / (2.0 * number))
-    worst = max(z_mean.max(), z_sd.max())
+    worst = max(z_mean.max(), z_sd.max(initial=0.0))
     return {
         "z_mean": float(z_mean.max()),
-        "z_sd": float(z_sd.max()),
+        "z_sd": float(z_sd.max(initial=0.0)),
         "num_z": number,
         "z_limit": limit,
         "z_pass": float(worst <= limit),
@@ -186,6 +188,7 @@ def _bias(problem: Problem, x: np.ndarray, mean_variance: np.ndarray) -> dict[st
     square_sd = truth.square_sd
     if square_sd is None:
         square_sd = squares.std(axis=(0, 1))
+    sd = np.where(np.isfinite(truth.sd), truth.sd, x.std(axis=(0, 1)))
     second = truth.sd**2 + truth.mean**2
     second_error = 2.0 * np.hypot(
         truth.sd * truth.sd_error, truth.mean * truth.mean_error
@@ -193,16 +196,18 @@ def _bias(problem: Problem, x: np.ndarray, mean_variance: np.ndarray) -> dict[st
     square_variance = squares.var(axis=(0, 1)) / _ess(squares, "mean")
     error = np.concatenate(
         [
-            (x.mean(axis=(0, 1)) - truth.mean) / truth.sd,
+            (x.mean(axis=(0, 1)) - truth.mean) / sd,
             (squares.mean(axis=(0, 1)) - second) / square_sd,
         ]
     )
     chance = np.concatenate(
         [
-            np.sqrt(mean_variance + truth.mean_error**2) / truth.sd,
+            np.sqrt(mean_variance + truth.mean_error**2) / sd,
             np.sqrt(square_variance + second_error**2) / square_sd,
         ]
     )
+    # A truth may leave out the standard deviations, and so the second moments.
+    error, chance = error[np.isfinite(error)], chance[np.isfinite(error)]
     normals = np.random.default_rng(0).standard_normal((_NUM_SIMULATIONS, chance.size))
     levels = np.max((normals * chance) ** 2, axis=1)
     return {

@@ -113,7 +113,9 @@ def _environment(results: list[Record]) -> str:
         for name, value in result["environment"].items():
             if value not in rows.setdefault(name, []):
                 rows[name].append(value)
-    versions = table(["", ""], [[name, "; ".join(v)] for name, v in rows.items()])
+    versions = table(
+        ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
+    )
     suites = ", ".join(f"`{result['suite']}`" for result in results)
     if any(result["suite"] == "smoke" for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
