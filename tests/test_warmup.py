@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn._fit_run import least_budget
-from tfp_lhnn._refinement import assess, choose_points
+from tfp_lhnn._refinement import assess, choose_points, frontier, target_shares
 
 from .counting_target import CountingTarget, funnel, skewed
 
@@ -150,6 +151,48 @@ def test_points_that_the_network_thinks_too_high_lower_the_tail_acceptance():
     # The same where the target has no density is nobody's business.
     quality = assess(residual, potential, np.full(4, -5.0), np.full(4, 10.0))
     assert quality.tail_acceptance == 1.0
+
+
+def test_the_frontier_is_where_the_target_ends_not_where_the_network_goes():
+    rng = np.random.default_rng(4)
+    own = rng.normal(size=(400, 3))
+    # A well that only the network has: it goes there, and the target does not.
+    own[:20, 0] += 50.0
+    potential = 0.5 * np.sum(own**2, axis=-1)
+    residual = np.where(np.arange(400) < 20, potential, 0.0)
+    hot = 1.5 * rng.normal(size=(100, 3))
+    z = np.concatenate([own, hot])
+    potential = 0.5 * np.sum(z**2, axis=-1)
+    chosen = frontier(z, potential, residual)
+    assert not np.any(chosen < 20)
+    # Up to the 98 % quantile of the potential, a chi square, and two nats more.
+    highest = 0.5 * stats.chi2(3).ppf(0.98) + 2.0
+    assert np.max(potential[chosen]) < highest + 0.5
+    distance = np.max(np.abs(z), axis=-1)
+    assert np.min(distance[chosen[:8]]) > np.quantile(distance[20:400], 0.95)
+    nowhere = frontier(z, np.full(500, np.inf), np.full(400, np.inf))
+    assert len(nowhere) == 0
+
+
+def test_shares_of_the_target():
+    np.testing.assert_allclose(
+        target_shares(np.array([0.0, np.log(3.0), np.inf, np.nan])), [0.75, 0.25, 0, 0]
+    )
+
+
+def test_a_gaussian_is_confirmed_at_once_and_a_short_budget_is_not():
+    start = np.zeros([2], np.float32)
+    gaussian = tfp_lhnn.fit(
+        lambda q: -tf.reduce_sum(q**2, axis=-1), start, 3000, seed=1, hidden_units=SMALL
+    )
+    assert gaussian.is_confirmed
+    assert gaussian.message == "The fit is good."
+    assert len(gaussian.rounds) == 2
+    short = tfp_lhnn.fit(skewed, start, 1100, seed=1, hidden_units=SMALL)
+    assert short.is_good
+    assert not short.is_confirmed
+    assert "not confirmed" in short.message
+    assert "gradient_budget" in short.message
 
 
 def test_points_are_chosen_where_the_error_is_large():

@@ -261,6 +261,23 @@ def test_delayed_acceptance_pays_one_density_a_draw(num_surrogate_transitions):
     assert np.mean(results.leapfrogs_taken) >= num_surrogate_transitions
 
 
+@pytest.mark.parametrize("value", [1, 3])
+def test_the_number_of_surrogate_transitions_may_be_a_variable(value):
+    """The draws are those of the same int."""
+    number = tf.Variable(0)
+    kernels = [
+        make_delayed_kernel(CountingTarget(), 0.0, num_surrogate_transitions=n)
+        for n in (number, value)
+    ]
+    number.assign(value)
+    draws, expected = (run(kernel, tf.zeros([4, DIM]), 5) for kernel in kernels)
+    for one, other in zip(draws, expected, strict=True):
+        for name in ("target_log_prob", "leapfrogs_taken", "log_accept_ratio"):
+            np.testing.assert_array_equal(
+                getattr(one.results, name), getattr(other.results, name)
+            )
+
+
 def test_no_chain_pays_for_the_true_transition_of_another():
     target = CountingTarget()
     draws = run(make_delayed_kernel(target, 0.3), tf.zeros([4, DIM]), 40)
