@@ -98,7 +98,9 @@ def _flat_problem(
     truth: Truth,
     make_jax_log_prob: Callable[[], Callable[[Any], Any]] | None,
 ) -> Problem:
-    vector = targets.VectorModel(model)
+    vector = targets.VectorModel(model, flatten_sample_transformations=True)
+    # Puts the coordinates into the order of the truth, which may be another.
+    identity = vector.sample_transformations["identity"]
     bijector = vector.default_event_space_bijector
     dim = int(bijector.inverse_event_shape(vector.event_shape)[-1])
     dtype = vector.dtype
@@ -117,7 +119,7 @@ def _flat_problem(
         make_jax_log_prob=make_jax_log_prob,
         starts=_normal_starts(dim),
         quantities=_in_chunks(
-            lambda z: bijector.forward(tf.cast(z, dtype)).numpy(), dim
+            lambda z: identity(bijector.forward(tf.cast(z, dtype))).numpy(), dim
         ),
         truth=truth,
         source="inference_gym",
