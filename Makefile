@@ -42,7 +42,7 @@ $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@touch $@
 
-# About an hour on two cores; what is stored can be reported at any time.
+# Some hours on two cores; what is stored can be reported at any time.
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run --suite all
 	$(BIN)/python -m benchmarks.report

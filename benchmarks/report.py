@@ -1,6 +1,6 @@
 """Makes docs/benchmarks.md and its figures of stored results; nothing is typed by hand.
 
-python -m benchmarks.report                        # the latest run of each suite
+python -m benchmarks.report                        # the last record of each case
 python -m benchmarks.report --results FILE... --output FOLDER
 """
 
@@ -25,11 +25,11 @@ from benchmarks.summary import (
     cost_for,
     ess_per_gradient_at,
     find,
-    latest,
     load,
     predicted_seconds,
     ratio,
     series,
+    stored,
 )
 
 __all__ = ["main", "page"]
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     paths: list[pathlib.Path] = []
     for path in args.results:
-        paths += latest(path) if path.is_dir() else [path]
+        paths += stored(path) if path.is_dir() else [path]
     if not paths:
         parser.error("there are no results; run `python -m benchmarks.run` first.")
     results, records = load(paths)

@@ -1,7 +1,7 @@
 """Runs suites, case by case, and stores what they measured.
 
     python -m benchmarks.run --suite smoke           # under five minutes
-    python -m benchmarks.run --suite all             # about an hour on two cores
+    python -m benchmarks.run --suite all             # some hours on two cores
     python -m benchmarks.run --suite paper --only rosenbrock
     python -m benchmarks.run --suite growth --list   # what would run
 

@@ -21,11 +21,11 @@ __all__ = [
     "ess_per_gradient_at",
     "find",
     "fit_slope",
-    "latest",
     "load",
     "predicted_seconds",
     "ratio",
     "series",
+    "stored",
 ]
 
 Record = dict[str, Any]
@@ -59,19 +59,18 @@ PAPER = {
 }
 
 
-def latest(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The newest file of each suite in a folder; smoke's only if there is no other."""
-    newest: dict[str, pathlib.Path] = {}
-    for path in sorted(folder.glob("*-*-*.json")):  # dates sort like names
-        newest[path.name.split("-")[0]] = path
-    others = {name: path for name, path in newest.items() if name != "smoke"}
-    return list((others or newest).values())
+def stored(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Results in a folder, the oldest first; smoke's only if there are no others."""
+    paths = sorted(folder.glob("*-*-*.json"), key=lambda p: p.stem.split("-", 1)[1])
+    others = [path for path in paths if not path.stem.startswith("smoke-")]
+    return others or paths
 
 
 def load(paths: Iterable[pathlib.Path]) -> tuple[list[Record], list[Record]]:
-    """Results as they are stored, and the records of all their cases."""
+    """Results as they are stored, and the last record of each of their cases."""
     results = [json.loads(path.read_text()) for path in paths]
-    return results, [case for result in results for case in result["cases"]]
+    last = {case["key"]: case for result in results for case in result["cases"]}
+    return results, list(last.values())
 
 
 def find(records: Iterable[Record], **fields: Any) -> list[Record]:

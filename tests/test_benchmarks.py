@@ -1,5 +1,6 @@
 """The report's arithmetic on a small result whose numbers can be worked out by hand."""
 
+import json
 import math
 import pathlib
 import statistics
@@ -139,11 +140,21 @@ def test_page_names_what_was_left_out_and_every_bias(records, tmp_path):
     assert "nan" not in page
 
 
-def test_latest_takes_the_newest_file_of_each_suite(tmp_path):
-    names = ("paper-20260101-000000", "paper-20260301-000000", "smoke-20260401-000000")
-    for name in names:
-        (tmp_path / f"{name}.json").touch()
-    assert [path.stem for path in summary.latest(tmp_path)] == [names[1]]
+def test_the_last_record_of_each_case_counts(tmp_path):
+    """Runs that were stopped, or of a part of a suite, add up."""
+
+    def write(name, **numbers):
+        cases = [{"key": key, "number": n} for key, n in numbers.items()]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"cases": cases}))
+
+    write("smoke-20260401-000000", d=1)
+    assert [p.stem for p in summary.stored(tmp_path)] == ["smoke-20260401-000000"]
+    write("paper-20260301-000000", a=1, b=1)
+    write("gym-20260302-000000", c=1)
+    write("paper-20260303-000000", b=2)
+    results, records = summary.load(summary.stored(tmp_path))
+    assert len(results) == 3
+    assert {r["key"]: r["number"] for r in records} == {"a": 1, "b": 2, "c": 1}
 
 
 def normal_problem(draws):
