@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from benchmarks.gym_problems import gym_problem_names
 from benchmarks.metrics import FALSE_ALARM_RATE
 from benchmarks.summary import (
     PAPER,
@@ -190,12 +191,15 @@ def _gym(records: list[Record]) -> Claim:
     right = [r for r in can_tell if r["metrics"]["z_pass"]]
     others = [r for r in found if r not in right]
     silent = [r["problem"] for r in others if not r["warnings"]]
+    ran = {r["problem"].removeprefix("gym:") for r in found}
+    missing = [name for name in gym_problem_names() if name not in ran]
     return Claim(
         text,
         f"{len(right)} of {len(found)} right, {len(others) - len(silent)} not and "
         f"flagged, not and not flagged: {', '.join(silent) or 'none'} (below "
-        f"{_MIN_ESS} effective samples no run counts as right)",
-        not silent,
+        f"{_MIN_ESS} effective samples no run counts as right); not run: "
+        f"{', '.join(missing) or 'none'}",
+        False if silent else None if missing else True,
     )
 
 
