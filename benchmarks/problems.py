@@ -45,14 +45,10 @@ def make_problem(name: str) -> Problem:
         KeyError: if there is none.
     """
     kind, *arguments = name.split(":")
-    if kind == "gym":
+    if kind in ("gym", "german_credit"):
         from benchmarks.gym_problems import gym_problem
 
-        return gym_problem(arguments[0])
-    if kind == "german_credit":
-        from benchmarks.gym_problems import german_credit
-
-        return german_credit()
+        return gym_problem(*arguments or [kind])
     return _FACTORIES[kind](*arguments)
 
 

@@ -31,11 +31,6 @@ __all__ = ["FitRun", "least_budget"]
 _NUM_PILOT_CHAINS = 16
 _NUM_SURROGATE_CHAINS = 32
 
-# Refinement stops here: of delayed acceptance's proposals one in twenty is lost.
-_GOOD_ACCEPTANCE = 0.95
-# Errors of a Gaussian size have a tenth of a nat at that acceptance; much more means
-# that a few points, in some corner, are far off.
-_GOOD_ENERGY_ERROR = 0.25
 # Share of the budget that the pilot may take, and the points it aims for: enough for a
 # dense regression of gradients on positions and a first network.
 _PILOT_SHARE = 0.35
@@ -61,10 +56,6 @@ _FEW = 0.005
 
 # Share of the budget left to sampling, for true transitions, if the fit is poor.
 _RESERVE = 0.3
-
-# What tempered proposals must be accepted with, where the target has density: fewer
-# mean that the network's density stops short of the target's tails.
-_GOOD_TAIL_ACCEPTANCE = 0.9
 
 
 def least_budget(dim: int) -> int:
@@ -163,13 +154,15 @@ class FitRun:
         while True:
             began = time.perf_counter()
             number += 1
+            number_to_check = self._part_of_round(0.5)
+            if not number_to_check and best is not None:
+                # Nothing left to check another one with; this one is known to be as
+                # good as it says.
+                return best, False
             # From the frontier of the last check: its chains shall pass there.
             surrogate = self._train(pilot.position[~pilot.is_hot], number)
-            number_to_check = self._part_of_round(0.5)
             if not number_to_check:
-                # Nothing left to check it with; the last one that was checked is known
-                # to be as good as it says.
-                return (best if best is not None else surrogate), False
+                return surrogate, False
             surrogate = self._check(surrogate, pilot, number_to_check)
             self._rounds.append(
                 Round(
@@ -185,17 +178,17 @@ class FitRun:
                 )
             )
             # The last few are trained on more points: the better of equals.
-            if best is None or _merit(surrogate) >= 0.98 * _merit(best):
+            if best is None or surrogate.quality.merit >= 0.98 * best.quality.merit:
                 best = surrogate
-            is_good = _is_good(surrogate.quality) and self._agree(surrogate, previous)
-            previous = surrogate.network
-            good_rounds = good_rounds + 1 if is_good else 0
-            # A quadratic that fits everywhere has no tails left to be found.
-            is_gaussian = surrogate.history.selected == "base"
-            if good_rounds == _GOOD_ROUNDS or (
-                is_gaussian and _is_good(surrogate.quality)
-            ):
+            is_good = surrogate.quality.is_good
+            if is_good and surrogate.history.selected == "base":
+                # A quadratic that fits everywhere has no tails left to be found.
                 return surrogate, True
+            agrees = is_good and self._agree(surrogate, previous)
+            good_rounds = good_rounds + 1 if agrees else 0
+            if good_rounds == _GOOD_ROUNDS:
+                return surrogate, True
+            previous = surrogate.network
             self._learn_where_it_is_wrong(surrogate)
 
     def _agree(self, surrogate: _Surrogate, previous: LatentHNN | None) -> bool:
@@ -449,18 +442,6 @@ class _Surrogate(NamedTuple):
     num_own: int
     residual: np.ndarray
     potential: np.ndarray
-
-
-def _is_good(quality: Quality) -> bool:
-    return (
-        quality.acceptance >= _GOOD_ACCEPTANCE
-        and quality.energy_error <= _GOOD_ENERGY_ERROR
-        and quality.tail_acceptance >= _GOOD_TAIL_ACCEPTANCE
-    )
-
-
-def _merit(surrogate: _Surrogate) -> float:
-    return surrogate.quality.acceptance * surrogate.quality.tail_acceptance
 
 
 def _typical_error(residual: np.ndarray) -> float:

@@ -19,6 +19,16 @@ _RELEVANT = 0.98
 _MARGIN = 2.0
 
 
+# Refinement stops here: of delayed acceptance's proposals one in twenty is lost.
+_GOOD_ACCEPTANCE = 0.95
+# Errors of a Gaussian size have a tenth of a nat at that acceptance; much more means
+# that a few points, in some corner, are far off.
+_GOOD_ENERGY_ERROR = 0.25
+# What tempered proposals must be accepted with, where the target has density: fewer
+# mean that the network's density stops short of the target's tails.
+_GOOD_TAIL_ACCEPTANCE = 0.9
+
+
 class Quality(NamedTuple):
     """How well the network does where it goes by itself.
 
@@ -34,6 +44,20 @@ class Quality(NamedTuple):
     energy_error: float
     acceptance: float
     tail_acceptance: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is nothing to be mended at these points."""
+        return (
+            self.acceptance >= _GOOD_ACCEPTANCE
+            and self.energy_error <= _GOOD_ENERGY_ERROR
+            and self.tail_acceptance >= _GOOD_TAIL_ACCEPTANCE
+        )
+
+    @property
+    def merit(self) -> float:
+        """What the better of two networks has more of."""
+        return self.acceptance * self.tail_acceptance
 
 
 def target_shares(residual: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ of all chains at once are how a target uses both cores.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,22 +115,16 @@ def blackjax_nuts(
 
         return jax.lax.scan(one, state, jax.random.split(key, num_draws))[1]
 
-    keys = _keys(seed, num_chains)
-    phases = _Phases()
-    state, parameters, warmup = phases.run(
-        warm_up, keys[0], problem.starts(num_chains, seed)
-    )
-    draws, steps = phases.run(draw, keys[1], state, parameters)
-    steps = np.asarray(steps, np.int64)
+    done = _run_chains(problem, num_chains, seed, warm_up, draw)
     return Run(
-        np.asarray(draws),
-        Tally(num_chains + int(np.asarray(warmup, np.int64).sum())),
-        Tally(int(steps.sum())),
-        phases.seconds,
+        done.draws,
+        Tally(num_chains + done.num_warmup_steps),
+        Tally(int(done.steps.sum())),
+        done.seconds,
         {
             "num_warmup": num_warmup,
-            "step_size": float(np.mean(parameters["step_size"])),
-            "leapfrogs_per_draw": float(steps.mean()),
+            "step_size": float(np.mean(done.parameters["step_size"])),
+            "leapfrogs_per_draw": float(done.steps.mean()),
         },
     )
 
@@ -194,32 +188,65 @@ def blackjax_mclmc(
 
         return jax.lax.scan(one, state, jax.random.split(key, num_draws))[1]
 
-    keys = _keys(seed, num_chains)
+    done = _run_chains(problem, num_chains, seed, warm_up, draw)
+    return Run(
+        done.draws,
+        Tally(num_chains + _MCLMC_GRADIENTS_PER_STEP * done.num_warmup_steps),
+        Tally(_MCLMC_GRADIENTS_PER_STEP * int(done.steps.sum())),
+        done.seconds,
+        {
+            "num_warmup": num_warmup,
+            "step_size": float(np.mean(done.parameters.step_size)),
+            "steps_per_draw": float(done.steps.mean()),
+        },
+    )
+
+
+class _Done(NamedTuple):
+    """What BlackJAX's chains gave.
+
+    Attributes:
+        draws: `[chains, draws, dim]`.
+        steps: of the integrator, of each draw, `[chains, draws]`.
+        parameters: that the warm-up found.
+        num_warmup_steps: of the integrator, all chains together.
+        seconds: wall time.
+    """
+
+    draws: np.ndarray
+    steps: np.ndarray
+    parameters: Any
+    num_warmup_steps: int
+    seconds: Seconds
+
+
+def _run_chains(
+    problem: Problem, num_chains: int, seed: int, warm_up: Any, draw: Any
+) -> _Done:
+    """Both phases of all chains, from functions of one chain and its key.
+
+    Args:
+        problem: gives the starts.
+        num_chains: of it.
+        seed: of everything.
+        warm_up: of key and start, to state, parameters and steps taken.
+        draw: of key, state and parameters, to draws and steps of each.
+    """
+    import jax
+
+    keys = jax.random.split(jax.random.PRNGKey(seed), (2, num_chains))
     phases = _Phases()
     state, parameters, warmup = phases.run(
         warm_up, keys[0], problem.starts(num_chains, seed)
     )
     draws, steps = phases.run(draw, keys[1], state, parameters)
-    steps = np.asarray(steps, np.int64)
-    tuning = int(np.asarray(warmup, np.int64).sum())
-    return Run(
+    return _Done(
         np.asarray(draws),
-        Tally(num_chains + _MCLMC_GRADIENTS_PER_STEP * tuning),
-        Tally(_MCLMC_GRADIENTS_PER_STEP * int(steps.sum())),
+        np.asarray(steps, np.int64),
+        parameters,
+        int(np.asarray(warmup, np.int64).sum()),
         phases.seconds,
-        {
-            "num_warmup": num_warmup,
-            "step_size": float(np.mean(parameters.step_size)),
-            "steps_per_draw": float(steps.mean()),
-        },
     )
-
-
-def _keys(seed: int, num_chains: int) -> Any:
-    """Keys of the warm-up and of the draws, `[2, chains]`."""
-    import jax
-
-    return jax.random.split(jax.random.PRNGKey(seed), (2, num_chains))
 
 
 class _Phases:
