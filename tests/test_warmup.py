@@ -7,7 +7,13 @@ from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn._fit_run import least_budget
-from tfp_lhnn._refinement import assess, choose_points, frontier, target_shares
+from tfp_lhnn._refinement import (
+    assess,
+    choose_points,
+    frontier,
+    highest_potential,
+    target_shares,
+)
 
 from .counting_target import CountingTarget, funnel, skewed
 
@@ -148,9 +154,19 @@ def test_points_that_the_network_thinks_too_high_lower_the_tail_acceptance():
     # Five nats lower than the network says: chains would stick there.
     quality = assess(residual, potential, np.full(4, -5.0), np.ones(4))
     assert quality.tail_acceptance == pytest.approx(np.exp(-5.0))
+    assert quality.escaped == 1.0
+    assert not quality.is_good
     # The same where the target has no density is nobody's business.
     quality = assess(residual, potential, np.full(4, -5.0), np.full(4, 10.0))
     assert quality.tail_acceptance == 1.0
+    assert quality.escaped == 0.0
+    assert quality.is_good
+    # One of a hundred escapes: too few to matter to the mean, and still a tail.
+    one = np.where(np.arange(100) == 7, -5.0, 0.0)
+    quality = assess(residual, potential, one, np.ones(100))
+    assert quality.tail_acceptance > 0.98
+    assert quality.escaped == 0.01
+    assert not quality.is_good
 
 
 def test_the_frontier_is_where_the_target_ends_not_where_the_network_goes():
@@ -163,14 +179,18 @@ def test_the_frontier_is_where_the_target_ends_not_where_the_network_goes():
     hot = 1.5 * rng.normal(size=(100, 3))
     z = np.concatenate([own, hot])
     potential = 0.5 * np.sum(z**2, axis=-1)
-    chosen = frontier(z, potential, residual)
+    highest = highest_potential(potential[:400], residual)
+    chosen, far = frontier(z, own, potential <= highest)
     assert not np.any(chosen < 20)
     # Up to the 98 % quantile of the potential, a chi square, and two nats more.
-    highest = 0.5 * stats.chi2(3).ppf(0.98) + 2.0
-    assert np.max(potential[chosen]) < highest + 0.5
-    distance = np.max(np.abs(z), axis=-1)
-    assert np.min(distance[chosen[:8]]) > np.quantile(distance[20:400], 0.95)
-    nowhere = frontier(z, np.full(500, np.inf), np.full(400, np.inf))
+    expected = 0.5 * stats.chi2(3).ppf(0.98) + 2.0
+    assert highest == pytest.approx(expected, abs=0.5)
+    assert np.all(potential[chosen] <= highest)
+    distance = np.max(np.abs((z - own.mean(axis=0)) / own.std(axis=0)), axis=-1)
+    np.testing.assert_allclose(far, distance[chosen])
+    assert np.all(np.diff(far) <= 0.0)
+    nothing = highest_potential(np.full(400, np.inf), np.full(400, np.inf))
+    nowhere, _ = frontier(z, own, np.full(500, np.inf) <= nothing)
     assert len(nowhere) == 0
 
 

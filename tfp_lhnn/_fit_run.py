@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -9,14 +10,11 @@ import arviz as az
 import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
+from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._fit_check import Check, check
 from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pilot
-from tfp_lhnn._refinement import (
-    Quality,
-    assess,
-    choose_points,
-    frontier,
-    target_shares,
-)
+from tfp_lhnn._refinement import Quality, choose_points, target_shares
+from tfp_lhnn._stiffness import stable_step
 from tfp_lhnn._surrogate_chain import SurrogateRun, run_surrogate_chain
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round
 from tfp_lhnn.gaussian_base import GaussianBase, near_points
@@ -54,6 +52,9 @@ _GOOD_ROUNDS = 2
 _LARGE_CHANGE = 1.0
 _FEW = 0.005
 
+# Points for a part of a round at most: less than the draws there are to choose from.
+_LARGEST_PART = 2048
+
 # Share of the budget left to sampling, for true transitions, if the fit is poor.
 _RESERVE = 0.3
 
@@ -86,15 +87,14 @@ class FitRun:
         self._reporter = reporter
         self._rounds: list[Round] = []
         self._evaluations_before = model.num_evaluations
-        self._num_gradients = 0
-        self._points: list[tuple[np.ndarray, ...]] = []
+        self._evaluated = Evaluated(target, budget)
 
     def result(self) -> Fit:
         """Runs everything."""
         pilot = self._run_pilot()
-        surrogate, is_confirmed = self._refine(pilot)
-        surrogate = self._learn_from_the_last_check(surrogate)
-        return self._finish(pilot, surrogate, is_confirmed)
+        checked, is_confirmed = self._refine(pilot)
+        checked = self._learn_from_the_last_check(checked)
+        return self._finish(pilot, checked, is_confirmed)
 
     def _seed(self) -> np.ndarray:
         return self._generator.integers(2**31, size=2)
@@ -129,12 +129,11 @@ class FitRun:
                     gradients=pilot.num_gradients,
                 )
         points = pilot.points
-        self._num_gradients = pilot.num_gradients
-        self._points.append(points)
+        self._evaluated.add(points)
         self._rounds.append(
             Round(
                 "pilot",
-                self._num_gradients,
+                pilot.num_gradients,
                 int(np.sum(np.isfinite(points.log_prob))),
                 np.nan,
                 np.nan,
@@ -146,9 +145,9 @@ class FitRun:
         )
         return pilot
 
-    def _refine(self, pilot: Pilot) -> tuple[_Surrogate, bool]:
+    def _refine(self, pilot: Pilot) -> tuple[_Checked, bool]:
         """The best network, and whether enough checks in a row found it good."""
-        best: _Surrogate | None = None
+        best: _Checked | None = None
         previous: LatentHNN | None = None
         number = good_rounds = 0
         while True:
@@ -159,229 +158,172 @@ class FitRun:
                 # Nothing left to check another one with; this one is known to be as
                 # good as it says.
                 return best, False
-            # From the frontier of the last check: its chains shall pass there.
-            surrogate = self._train(pilot.position[~pilot.is_hot], number)
+            trained = self._train(number)
             if not number_to_check:
-                return surrogate, False
-            surrogate = self._check(surrogate, pilot, number_to_check)
+                return _Checked(trained, _unchecked(self._model.dim)), False
+            # From the frontier of the last check: its chains shall pass there.
+            run, hot = self._explore(trained, pilot.position[~pilot.is_hot])
+            checked = _Checked(
+                trained,
+                check(
+                    trained.network,
+                    run,
+                    hot,
+                    pilot,
+                    self._evaluated,
+                    number_to_check,
+                    self._generator,
+                ),
+            )
+            quality = checked.check.quality
             self._rounds.append(
                 Round(
                     "refinement",
-                    self._num_gradients,
-                    len(surrogate.data),
-                    surrogate.quality.energy_error,
-                    surrogate.quality.acceptance,
-                    surrogate.quality.tail_acceptance,
-                    surrogate.run.step_size,
-                    surrogate.history,
+                    self._evaluated.num_gradients,
+                    len(trained.data),
+                    quality.energy_error,
+                    quality.acceptance,
+                    quality.tail_acceptance,
+                    run.step_size,
+                    trained.history,
                     time.perf_counter() - began,
                 )
             )
             # The last few are trained on more points: the better of equals.
-            if best is None or surrogate.quality.merit >= 0.98 * best.quality.merit:
-                best = surrogate
-            is_good = surrogate.quality.is_good
-            if is_good and surrogate.history.selected == "base":
+            if best is None or quality.merit >= 0.98 * best.check.quality.merit:
+                best = checked
+            if quality.is_good and trained.history.selected == "base":
                 # A quadratic that fits everywhere has no tails left to be found.
-                return surrogate, True
-            agrees = is_good and self._agree(surrogate, previous)
+                return checked, True
+            agrees = quality.is_good and self._agree(trained, run, previous)
             good_rounds = good_rounds + 1 if agrees else 0
             if good_rounds == _GOOD_ROUNDS:
-                return surrogate, True
-            previous = surrogate.network
-            self._learn_where_it_is_wrong(surrogate)
+                return checked, True
+            previous = trained.network
+            self._learn_where_it_is_wrong(checked, run, hot)
 
-    def _agree(self, surrogate: _Surrogate, previous: LatentHNN | None) -> bool:
+    def _agree(
+        self, trained: _Trained, run: SurrogateRun, previous: LatentHNN | None
+    ) -> bool:
         """Whether the round before would have said the same of these draws.
 
         As long as every round finds more of a tail, it would not.
         """
         if previous is None:
             return False
-        draws = surrogate.run.position.reshape(-1, self._model.dim)
-        position = surrogate.base.unwhiten(draws).astype(np.float32)
-        change = previous.potential(position) - surrogate.network.potential(position)
+        draws = run.position.reshape(-1, self._model.dim)
+        position = trained.base.unwhiten(draws).astype(np.float32)
+        change = previous.potential(position) - trained.network.potential(position)
         size = np.abs(change - np.median(change))
         return bool(np.mean(size > _LARGE_CHANGE) <= _FEW)
 
-    def _learn_from_the_last_check(self, surrogate: _Surrogate) -> _Surrogate:
+    def _learn_from_the_last_check(self, checked: _Checked) -> _Checked:
         """Trains once more, on what was bought since too.
 
         These points may be the only ones in some corner. Nothing is left to check the
         new network with, so it keeps the old one's quality, and it is taken only if it
         does better where the old one was checked.
         """
-        if not np.any(np.isfinite(surrogate.residual)):
-            return surrogate
-        position = surrogate.base.unwhiten(surrogate.checked)
-        new = self._train(self._states(surrogate), len(self._rounds))
-        residual = surrogate.potential - new.network.potential(position).numpy()
-        if not _typical_error(residual) <= _typical_error(surrogate.residual):
-            return surrogate
-        return new._replace(
-            quality=surrogate.quality,
-            checked=new.base.whiten(position),
-            num_own=surrogate.num_own,
-            residual=residual,
-            potential=surrogate.potential,
-        )
+        old = checked.check
+        if not np.any(np.isfinite(old.residual)):
+            return checked
+        new = self._train(len(self._rounds))
+        residual = old.potential - new.network.potential(old.position).numpy()
+        if not _typical_error(residual) <= _typical_error(old.residual):
+            return checked
+        return _Checked(new, old._replace(residual=residual))
 
     def _part_of_round(self, share: float) -> int:
         """Points for a part of a round, whole blocks; 0 at the end of the budget."""
-        wanted = int(share * _ROUND_SHARE * self._num_gradients)
-        left = self._budget - self._num_gradients
-        checked = [r.acceptance for r in self._rounds if r.kind == "refinement"]
-        if checked and max(checked) < POOR_ACCEPTANCE:
+        wanted = int(share * _ROUND_SHARE * self._evaluated.num_gradients)
+        wanted = min(wanted, _LARGEST_PART)
+        left = self._evaluated.left
+        qualities = [r.acceptance for r in self._rounds if r.kind == "refinement"]
+        if qualities and max(qualities) < POOR_ACCEPTANCE:
             # A network that has learned nothing from most of the budget will not do so
             # from the rest, which sampling can make better use of.
             left -= int(_RESERVE * self._budget)
         return BLOCK * max(0, min(max(_FEWEST_BLOCKS, wanted // BLOCK), left // BLOCK))
 
-    def _train(self, starts: np.ndarray, number: int) -> _Surrogate:
-        """A network of all points so far, and its chains from some of `starts`."""
-        data = self._data()
+    def _train(self, number: int) -> _Trained:
+        """A network of all points so far."""
+        data = self._evaluated.data()
         network = LatentHNN(data.dim, self._hidden_units, seed=1)
         with self._reporter.phase(f"training, round {number}", unit="points") as phase:
-            history = train(network, data, seed=self._seed(), num_steps=3000)
-            phase.update(len(data), gradients=self._num_gradients)
-        base = network.gaussian_base
+            history = train(
+                network, data, seed=self._seed(), num_steps=_training_steps(len(data))
+            )
+            phase.update(len(data), gradients=self._evaluated.num_gradients)
+        near = near_points(-data.log_prob, data.dim)
+        largest_step = stable_step(network, data.position[near], self._generator)
+        return _Trained(network, network.gaussian_base, history, data, largest_step)
+
+    def _explore(
+        self, trained: _Trained, starts: np.ndarray
+    ) -> tuple[SurrogateRun, SurrogateRun]:
+        """The network's chain, from some of `starts`, and a tempered one."""
         chosen = self._generator.integers(len(starts), size=_NUM_SURROGATE_CHAINS)
-        run = run_surrogate_chain(network, base.whiten(starts[chosen]), self._seed())
+        run = run_surrogate_chain(
+            trained.network,
+            trained.base.whiten(starts[chosen]),
+            self._seed(),
+            largest_step=trained.largest_step,
+        )
         hot = run_surrogate_chain(
-            network,
+            trained.network,
             run.position[-1],
             self._seed(),
-            temperature=_temperature(data.dim),
+            largest_step=trained.largest_step,
+            temperature=_temperature(self._model.dim),
         )
-        nothing = np.zeros(0)
-        return _Surrogate(
-            network,
-            base,
-            history,
-            data,
-            run,
-            hot,
-            Quality(np.nan, np.nan, np.nan),
-            nothing,
-            0,
-            nothing,
-            nothing,
-        )
+        return run, hot
 
-    def _data(self) -> TrainingData:
-        position, log_prob, gradient, chain = (
-            np.concatenate(x) for x in zip(*self._points, strict=True)
-        )
-        dtype = self._model.dtype.as_numpy_dtype
-        return TrainingData.from_gradients(
-            position.astype(dtype),
-            gradient.astype(dtype),
-            log_prob.astype(dtype),
-            seed=0,
-            trajectory=chain,
-        )
-
-    def _check(self, surrogate: _Surrogate, pilot: Pilot, number: int) -> _Surrogate:
-        """Measures the fit where the surrogate goes, and where it does not.
-
-        At random points of its own chain and of its tempered chain; and along true
-        trajectories, some from the frontier of these points, others, hot, that go on
-        where the pilot was and owe nothing to the network.
-        """
-        num_hot = number // 3 // BLOCK * BLOCK
-        num_cold = number - num_hot
-        z = np.concatenate(
-            [
-                self._choice(surrogate.run, num_cold),
-                self._choice(surrogate.hot, num_hot),
-            ]
-        )
-        position, log_prob, gradient = self._evaluate(surrogate.base, z)
-        if self._num_gradients + pilot.cost <= self._budget:
-            energy = surrogate.network.potential(position[:num_cold]).numpy()
-            chosen = frontier(z, -log_prob, -log_prob[:num_cold] - energy)
-            pilot.send(position[chosen], log_prob[chosen], gradient[chosen])
-            pilot.run()
-            leaves = pilot.last_points
-            self._num_gradients += len(leaves.log_prob)
-            self._points.append(leaves)
-            position = np.concatenate([position, leaves.position])
-            log_prob = np.concatenate([log_prob, leaves.log_prob])
-        energy = surrogate.network.potential(position).numpy().astype(np.float64)
-        potential = -log_prob.astype(np.float64)
-        residual = potential - energy
-        return surrogate._replace(
-            quality=assess(
-                residual[:num_cold],
-                potential[:num_cold],
-                residual[num_cold:],
-                potential[num_cold:],
-            ),
-            checked=surrogate.base.whiten(position),
-            num_own=num_cold,
-            residual=residual,
-            potential=potential,
-        )
-
-    def _choice(self, run: SurrogateRun, number: int) -> np.ndarray:
-        draws = run.position.reshape(-1, self._model.dim)
-        return draws[self._generator.choice(len(draws), number, replace=False)]
-
-    def _learn_where_it_is_wrong(self, surrogate: _Surrogate) -> None:
+    def _learn_where_it_is_wrong(
+        self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun
+    ) -> None:
         number = self._part_of_round(0.5)
-        finite = np.isfinite(surrogate.residual)
+        base, result = checked.trained.base, checked.check
+        finite = np.isfinite(result.residual)
         if not number or not np.any(finite):
             return
-        candidates = np.concatenate([surrogate.run.position, surrogate.hot.position])
+        candidates = np.concatenate([run.position, hot.position])
         candidates = candidates.reshape(-1, self._model.dim)
-        residual = surrogate.residual[finite]
+        residual = result.residual[finite]
         chosen = choose_points(
             candidates,
-            surrogate.checked[finite],
+            base.whiten(result.position[finite]),
             residual - np.median(residual),
             number,
             self._generator,
         )
-        self._evaluate(surrogate.base, candidates[chosen])
+        self._evaluated.evaluate(base.unwhiten(candidates[chosen]))
 
-    def _evaluate(
-        self, base: GaussianBase, z: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """True gradients at whitened points, in blocks; all are remembered."""
-        position = base.unwhiten(z).astype(self._model.dtype.as_numpy_dtype)
-        blocks = [
-            self._target.evaluate(block)
-            for block in np.split(position, len(position) // BLOCK)
-        ]
-        log_prob, gradient = (np.concatenate(x) for x in zip(*blocks, strict=True))
-        self._num_gradients += len(position)
-        # Independent draws: each is a trajectory of its own.
-        first = 1 + max(int(points[3].max()) for points in self._points)
-        chain = first + np.arange(len(position))
-        self._points.append((position, log_prob, gradient, chain))
-        return position, log_prob, gradient
-
-    def _states(self, surrogate: _Surrogate) -> np.ndarray:
+    def _states(self, result: Check) -> np.ndarray:
         """About draws from the target, `[chains, dim]`.
 
         The surrogate's chain itself may sit in a well that only the network has.
         """
-        residual = surrogate.residual[: surrogate.num_own]
+        residual = result.residual[: result.num_own]
         # Cut off at the typical weight: a few points must not make up all the states.
         share = target_shares(np.fmax(residual, np.nanmedian(residual)))
         chosen = self._generator.choice(len(share), _NUM_SURROGATE_CHAINS, p=share)
-        return surrogate.base.unwhiten(surrogate.checked[chosen])
+        return result.position[chosen]
 
-    def _finish(self, pilot: Pilot, surrogate: _Surrogate, is_confirmed: bool) -> Fit:
-        data = self._data()
-        network, base = surrogate.network, surrogate.base
-        quality = surrogate.quality
+    def _finish(self, pilot: Pilot, checked: _Checked, is_confirmed: bool) -> Fit:
+        trained, result = checked
+        data = self._evaluated.data()
+        network, base = trained.network, trained.base
+        quality = result.quality
         is_good = quality.acceptance >= POOR_ACCEPTANCE
-        states = self._states(surrogate) if is_good else pilot.position[~pilot.is_hot]
+        states = self._states(result) if is_good else pilot.position[~pilot.is_hot]
         rows = np.arange(_NUM_SURROGATE_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
             tuned = run_surrogate_chain(
-                network, base.whiten(states[rows]), self._seed(), num_draws=256
+                network,
+                base.whiten(states[rows]),
+                self._seed(),
+                largest_step=trained.largest_step,
+                num_draws=256,
             )
         correlation_time = _correlation_time(tuned.position)
         near = near_points(-data.log_prob, data.dim)
@@ -395,53 +337,61 @@ class FitRun:
             states=states,
             data=data,
             rounds=tuple(self._rounds),
-            num_gradients=self._num_gradients,
-            num_evaluations=self._num_gradients
+            num_gradients=self._evaluated.num_gradients,
+            num_evaluations=self._evaluated.num_gradients
             + self._model.num_evaluations
             - self._evaluations_before,
             gradient_budget=self._budget,
             energy_error=quality.energy_error,
             acceptance=quality.acceptance,
-            held_out=(surrogate.potential, surrogate.residual),
+            held_out=(result.potential, result.residual),
             radius=float(
                 np.max(np.linalg.norm(base.whiten(data.position[near]), axis=-1))
             ),
             nuts_gradients_per_effective_sample=correlation_time
             * (tuned.leapfrogs_per_draw + 1.0),
             is_confirmed=is_confirmed,
-            message=_message(quality, is_confirmed, self._budget, self._num_gradients),
+            message=_message(
+                quality, is_confirmed, self._budget, self._evaluated.num_gradients
+            ),
             seconds=time.perf_counter() - self._began,
         )
 
 
-class _Surrogate(NamedTuple):
-    """A trained network, its chain, and how good it is.
+class _Trained(NamedTuple):
+    """A trained network.
 
     Attributes:
         network: the network.
         base: its base, in NumPy.
         history: of its training.
         data: what it was trained on.
-        run: its chain.
-        hot: its tempered chain.
-        quality: at fresh points.
-        checked: those points, whitened.
-        num_own: the first so many of them are random draws of its chain.
-        residual: `U − U_θ` there.
-        potential: `U` there.
+        largest_step: that leapfrog can take where it is at its steepest, whitened.
     """
 
     network: LatentHNN
     base: GaussianBase
     history: TrainingHistory
     data: TrainingData
-    run: SurrogateRun
-    hot: SurrogateRun
-    quality: Quality
-    checked: np.ndarray
-    num_own: int
-    residual: np.ndarray
-    potential: np.ndarray
+    largest_step: float
+
+
+class _Checked(NamedTuple):
+    """A trained network, and how good it is at fresh points."""
+
+    trained: _Trained
+    check: Check
+
+
+def _unchecked(dim: int) -> Check:
+    nothing = np.zeros(0)
+    unknown = Quality(np.nan, np.nan, np.nan, np.nan)
+    return Check(np.zeros([0, dim]), 0, nothing, nothing, unknown)
+
+
+def _training_steps(num_points: int) -> int:
+    """Enough to see every point some sixty times, and of few sizes: each compiles."""
+    return 3000 * 2 ** max(0, math.ceil(math.log2(num_points / 12_000)))
 
 
 def _typical_error(residual: np.ndarray) -> float:

@@ -144,17 +144,24 @@ class Pilot:
         return self._points[-1]
 
     def send(
-        self, position: np.ndarray, log_prob: np.ndarray, gradient: np.ndarray
+        self,
+        position: np.ndarray,
+        log_prob: np.ndarray,
+        gradient: np.ndarray,
+        *,
+        spare_hot: bool,
     ) -> None:
-        """Puts the chains that are not hot at points evaluated elsewhere.
+        """Puts chains at points evaluated elsewhere.
 
         Args:
             position: `[n, dim]`; as many as there is use for are taken.
             log_prob: `[n]`.
             gradient: of the log density, `[n, dim]`.
+            spare_hot: whether the hot chains stay where they are.
         """
         arrays = [x.numpy() for x in self._state]
-        rows = np.arange(0, len(self._step), 2)[: len(position)]
+        movable = ~self.is_hot | (not spare_hot)
+        rows = np.flatnonzero(movable)[: len(position)]
         for array, new in zip(arrays, (position, log_prob, gradient), strict=True):
             array[rows] = new[: len(rows)]
         self._state = _State(*(tf.constant(array) for array in arrays))

@@ -9,6 +9,9 @@ __all__ = [
     "assess",
     "choose_points",
     "frontier",
+    "has_escaped",
+    "highest_potential",
+    "potential_quantile",
     "target_shares",
 ]
 
@@ -28,6 +31,11 @@ _GOOD_ENERGY_ERROR = 0.25
 # mean that the network's density stops short of the target's tails.
 _GOOD_TAIL_ACCEPTANCE = 0.9
 
+# Where the network thinks the target so many nats too high that its chain will not go,
+# a true trajectory has escaped it. So few may be chance; more are a tail, or a mode.
+_ESCAPE = 2.0
+_FEW_ESCAPED = 0.005
+
 
 class Quality(NamedTuple):
     """How well the network does where it goes by itself.
@@ -39,11 +47,16 @@ class Quality(NamedTuple):
         acceptance: of delayed acceptance with independent proposals from `π_θ`.
         tail_acceptance: of such proposals from points elsewhere that the target gives
             as much density as to those of `π_θ`; 1 if there are none.
+        escaped: share of those points elsewhere that the target wants and `π_θ` shuns.
+        is_open: whether true trajectories were still on their way out of a heavy tail
+            when they were stopped.
     """
 
     energy_error: float
     acceptance: float
     tail_acceptance: float
+    escaped: float
+    is_open: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -52,6 +65,8 @@ class Quality(NamedTuple):
             self.acceptance >= _GOOD_ACCEPTANCE
             and self.energy_error <= _GOOD_ENERGY_ERROR
             and self.tail_acceptance >= _GOOD_TAIL_ACCEPTANCE
+            and self.escaped <= _FEW_ESCAPED
+            and not self.is_open
         )
 
     @property
@@ -74,11 +89,50 @@ def target_shares(residual: np.ndarray) -> np.ndarray:
     return weight / np.sum(weight)
 
 
-def _highest_potential(potential: np.ndarray, residual: np.ndarray) -> float:
-    """Up to where the target's potential matters, from draws of `π_θ`."""
+def highest_potential(potential: np.ndarray, residual: np.ndarray) -> float:
+    """Up to where the target's potential matters, from draws of `π_θ`.
+
+    Args:
+        potential: `U`, `[n]`.
+        residual: `U − U_θ`, `[n]`.
+    """
+    return potential_quantile(potential, residual, _RELEVANT) + _MARGIN
+
+
+def potential_quantile(
+    potential: np.ndarray, residual: np.ndarray, share: float
+) -> float:
+    """What a share of the target lies below, from draws of `π_θ`.
+
+    Args:
+        potential: `U`, `[n]`.
+        residual: `U − U_θ`, `[n]`; if none is finite, so is the quantile not.
+        share: of the target.
+    """
+    if not np.any(np.isfinite(residual)):
+        return -np.inf
     order = np.argsort(potential)
     covered = np.cumsum(target_shares(residual)[order])
-    return float(potential[order][np.searchsorted(covered, _RELEVANT)]) + _MARGIN
+    return float(potential[order][np.searchsorted(covered, share)])
+
+
+def has_escaped(
+    residual: np.ndarray,
+    potential: np.ndarray,
+    own_residual: np.ndarray,
+    highest: float,
+) -> np.ndarray:
+    """Which points the target wants and the network shuns, `[n]` bool.
+
+    Args:
+        residual: `U − U_θ`, `[n]`.
+        potential: `U`, `[n]`.
+        own_residual: `U − U_θ` at draws of `π_θ`, `[m]`.
+        highest: potential up to which it matters.
+    """
+    finite = own_residual[np.isfinite(own_residual)]
+    typical = np.median(finite) if len(finite) else -np.inf
+    return (potential <= highest) & (residual < typical - _ESCAPE)
 
 
 def assess(
@@ -105,25 +159,27 @@ def assess(
     n = len(residual)
     finite = np.isfinite(residual)
     if not np.any(finite):
-        return Quality(np.inf, 0.0, 0.0)
+        return Quality(np.inf, 0.0, 0.0, 1.0)
     share = target_shares(residual)
     centred = residual[finite] - np.sum(share[finite] * residual[finite])
     energy_error = float(np.sqrt(np.sum(share[finite] * centred**2)))
     share = np.sort(share)
     # Sorted, min(w_i, w_j) is the earlier of the two.
     pairs = np.sum(share * (2 * (n - np.arange(n)) - 1))
-    counts = np.isfinite(elsewhere_residual)
-    counts &= elsewhere_potential <= _highest_potential(potential, residual)
-    tail = 1.0
+    highest = highest_potential(potential, residual)
+    counts = np.isfinite(elsewhere_residual) & (elsewhere_potential <= highest)
+    tail, escaped = 1.0, 0.0
     if np.any(counts):
+        away = has_escaped(elsewhere_residual, elsewhere_potential, residual, highest)
+        escaped = float(np.mean(away))
         log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
         tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
-    return Quality(energy_error, float(pairs / n), tail)
+    return Quality(energy_error, float(pairs / n), tail, escaped)
 
 
 def frontier(
-    z: np.ndarray, potential: np.ndarray, own_residual: np.ndarray
-) -> np.ndarray:
+    z: np.ndarray, own_draws: np.ndarray, is_relevant: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Points of some density that are the farthest out in any one coordinate.
 
     What lies beyond them the network may know nothing of, and its own chain is the last
@@ -131,20 +187,19 @@ def frontier(
 
     Args:
         z: whitened points, `[n, dim]`.
-        potential: `U` there, `[n]`.
-        own_residual: `U − U_θ` at the first of them, which are draws of `π_θ`, `[m]`.
+        own_draws: draws of `π_θ`, whitened, which tell how far is far, `[m, dim]`.
+        is_relevant: which points have some density, `[n]` bool.
 
     Returns:
-        Indices, the farthest first, `[k]`.
+        Indices of relevant points, the farthest first, `[k]`; and how many standard
+        deviations of the draws they are from their mean, `[k]`.
     """
-    if not np.any(np.isfinite(own_residual)):
-        return np.zeros(0, np.int64)
-    own = slice(len(own_residual))
-    highest = _highest_potential(potential[own], own_residual)
-    relevant = np.flatnonzero(potential <= highest)
-    centred = (z - np.mean(z[own], axis=0)) / np.std(z[own], axis=0)
-    distance = np.max(np.abs(centred[relevant]), axis=-1)
-    return relevant[np.argsort(-distance)]
+    relevant = np.flatnonzero(is_relevant)
+    scale = np.maximum(np.std(own_draws, axis=0), 1e-12)
+    centred = (z[relevant] - np.mean(own_draws, axis=0)) / scale
+    distance = np.max(np.abs(centred), axis=-1)
+    order = np.argsort(-distance)
+    return relevant[order], distance[order]
 
 
 def choose_points(

@@ -24,7 +24,7 @@ __all__ = ["Plan", "SamplingRun"]
 _CHUNKS = 50
 _CHUNK_SIZES = (10, 1000)
 
-_TREE_DEPTH = 8
+_TREE_DEPTH = 10
 # True transitions, which only a poor fit needs, have shorter trajectories.
 _TRUE_TREE_DEPTH = 6
 

@@ -95,7 +95,9 @@ def _compiled(
     )
 
     @tf.function(jit_compile=True, autograph=False)
-    def run(start: tf.Tensor, step_size: tf.Tensor, seed: tf.Tensor) -> Any:
+    def run(
+        start: tf.Tensor, step_size: tf.Tensor, largest_step: tf.Tensor, seed: tf.Tensor
+    ) -> Any:
         kernel = LatentHNNDelayedAcceptanceSampler(
             twin.log_prob,
             twin,
@@ -104,7 +106,12 @@ def _compiled(
             true_transition_probability=0.0,
         )
         kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
-            kernel, num_adaptation_steps, target_accept_prob=target_accept_prob
+            kernel,
+            num_adaptation_steps,
+            target_accept_prob=target_accept_prob,
+            step_size_setter_fn=lambda results, step_size: results._replace(
+                step_size=tf.minimum(step_size, largest_step)
+            ),
         )
         draws, trace = tfp.mcmc.sample_chain(
             num_draws,
@@ -120,9 +127,9 @@ def _compiled(
         steps, leapfrogs = trace
         return draws, steps[-1], tf.reduce_mean(tf.cast(leapfrogs, tf.float32))
 
-    shape = tf.TensorSpec([num_chains, dim], tf.float32)
+    start, step = (tf.TensorSpec(s, tf.float32) for s in ([num_chains, dim], []))
     return twin, run.get_concrete_function(
-        shape, tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32)
+        start, step, step, tf.TensorSpec([2], tf.int32)
     )
 
 
@@ -131,11 +138,12 @@ def run_surrogate_chain(
     start: np.ndarray,
     seed: np.ndarray,
     *,
+    largest_step: float,
     step_size: float = 0.3,
     num_adaptation_steps: int = 150,
     num_draws: int = 64,
     target_accept_prob: float = 0.9,
-    max_tree_depth: int = 8,
+    max_tree_depth: int = 10,
     temperature: float = 1.0,
 ) -> SurrogateRun:
     """Draws from `π_θ^(1/T)` of a network, with the step size adapted.
@@ -144,6 +152,7 @@ def run_surrogate_chain(
         network: separable, with a base.
         start: in the base's coordinates, `[chains, dim]`.
         seed: `[2]` int.
+        largest_step: that adaptation may find.
         step_size: to start adaptation with.
         num_adaptation_steps: draws in which the step size is adapted; a quarter as many
             follow before draws are kept.
@@ -169,7 +178,8 @@ def run_surrogate_chain(
     twin.temperature.assign(temperature)
     draws, step, leapfrogs = run(
         tf.constant(start, tf.float32),
-        tf.constant(step_size, tf.float32),
+        tf.constant(min(step_size, largest_step), tf.float32),
+        tf.constant(largest_step, tf.float32),
         tf.constant(seed, tf.int32),
     )
     return SurrogateRun(draws.numpy(), float(step), float(leapfrogs))

@@ -1,0 +1,143 @@
+"""Checks of a network: how long true trajectories go on, and what is paid for them.
+
+The pilot is a stand-in whose trajectories end at given places.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfp_lhnn._compiled_target import BLOCK
+from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._fit_check import check
+from tfp_lhnn._pilot import PilotPoints
+from tfp_lhnn._stiffness import largest_frequencies, stable_step
+from tfp_lhnn._surrogate_chain import SurrogateRun
+from tfp_lhnn.gaussian_base import GaussianBase
+
+CHAINS, LEAVES = 4, 8
+
+
+class Quadratic:
+    """A network of `½ qᵀ A q`, with an identity for its base."""
+
+    def __init__(self, matrix):
+        self._matrix = np.asarray(matrix, np.float64)
+        dim = len(self._matrix)
+        self.gaussian_base = GaussianBase(np.zeros(dim), np.ones(dim))
+
+    def potential(self, q):
+        return tf.constant(0.5 * np.einsum("ni,ij,nj->n", q, self._matrix, q))
+
+    def potential_gradient(self, q):
+        return tf.constant(q.numpy() @ self._matrix)
+
+
+class Target:
+    """Counts what it evaluates."""
+
+    dtype = tf.float64
+
+    def __init__(self, log_prob):
+        self._log_prob = log_prob
+        self.count = 0
+
+    def evaluate(self, position):
+        self.count += len(position)
+        return self._log_prob(position), np.zeros_like(position)
+
+
+class MarchingPilot:
+    """Every trajectory ends so many times as far out as it began, on the first axis."""
+
+    cost = CHAINS * LEAVES
+
+    def __init__(self, log_prob, factor):
+        self._log_prob = log_prob
+        self._factor = factor
+        self.is_hot = np.arange(CHAINS) % 2 == 1
+        self.position = np.zeros((CHAINS, 2))
+        self.runs = []
+
+    def send(self, position, log_prob, gradient, *, spare_hot):
+        np.testing.assert_allclose(log_prob, self._log_prob(position))
+        assert position.shape == gradient.shape
+        rows = np.flatnonzero(~self.is_hot | (not spare_hot))[: len(position)]
+        self.position[rows] = position[: len(rows)]
+        self.runs.append(spare_hot)
+
+    def run(self):
+        end = np.tile([self._factor, 1.0] * self.position, (LEAVES, 1))
+        self.last_points = PilotPoints(
+            end, self._log_prob(end), np.zeros_like(end), np.arange(len(end))
+        )
+
+
+def gaussian(position):
+    return -0.5 * np.sum(position**2, axis=-1)
+
+
+def heavy_tailed(position):
+    """As the network says in the middle, and flat farther out along the first axis."""
+    return gaussian(np.clip(position, [-1.5, -np.inf], [1.5, np.inf]))
+
+
+def run_check(log_prob, factor, budget):
+    draws = np.random.default_rng(1).standard_normal((64, 16, 2))
+    run = SurrogateRun(draws, 0.5, 7.0)
+    target = Target(log_prob)
+    evaluated = Evaluated(target, budget)
+    start = np.zeros((BLOCK, 2))
+    evaluated.add(PilotPoints(start, start[:, 0], start, np.zeros(BLOCK, int)))
+    pilot = MarchingPilot(log_prob, factor)
+    generator = np.random.default_rng(2)
+    result = check(
+        Quadratic(np.eye(2)), run, run, pilot, evaluated, 4 * BLOCK, generator
+    )
+    return result, pilot, evaluated, target
+
+
+def test_a_target_that_the_network_knows_is_looked_at_once():
+    result, pilot, evaluated, target = run_check(gaussian, 1.5, 10_000)
+    assert pilot.runs == [True]
+    assert target.count == 4 * BLOCK
+    assert evaluated.num_gradients == 5 * BLOCK + pilot.cost
+    assert len(result.position) == 4 * BLOCK + pilot.cost
+    assert result.num_own == 3 * BLOCK
+    np.testing.assert_allclose(result.residual, 0.0, atol=1e-12)
+    assert result.quality.is_good
+
+
+def test_trajectories_go_on_as_long_as_they_get_out():
+    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000)
+    # All that the check may cost, and only the first time without the hot ones.
+    assert len(pilot.runs) == 4 * BLOCK // pilot.cost
+    assert pilot.runs == [True] + [False] * (len(pilot.runs) - 1)
+    assert result.quality.is_open
+    assert result.quality.escaped > 0.1
+    assert not result.quality.is_good
+    assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
+    # Each run began where the last one ended.
+    assert np.max(np.abs(result.position)) > 1.5 ** len(pilot.runs)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+def test_the_budget_ends_an_expedition(spare):
+    cost = CHAINS * LEAVES
+    budget = 5 * BLOCK + spare * cost + cost - 1
+    _, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, budget)
+    assert len(pilot.runs) == spare
+    assert evaluated.left == cost - 1
+
+
+def test_a_step_is_stable_where_the_potential_is_stiffest():
+    rng = np.random.default_rng(3)
+    rotation, _ = np.linalg.qr(rng.standard_normal((5, 5)))
+    matrix = rotation @ np.diag([0.1, 1.0, 2.0, 9.0, 100.0]) @ rotation.T
+    network = Quadratic(matrix)
+    position = rng.standard_normal((30, 5))
+    # Twenty power iterations at a gap of eleven; float32 differences over 0.02.
+    np.testing.assert_allclose(
+        largest_frequencies(network, position, rng), 10.0, rtol=1e-3
+    )
+    assert stable_step(network, position, rng) == pytest.approx(0.1, rel=1e-3)

@@ -1,0 +1,156 @@
+"""A check of a network against the target: where it goes, and where it does not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfp_lhnn._compiled_target import BLOCK
+from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._pilot import Pilot
+from tfp_lhnn._refinement import (
+    Quality,
+    assess,
+    frontier,
+    has_escaped,
+    highest_potential,
+    potential_quantile,
+)
+from tfp_lhnn._surrogate_chain import SurrogateRun
+from tfp_lhnn.fit_result import POOR_ACCEPTANCE
+from tfp_lhnn.network import LatentHNN
+
+__all__ = ["Check", "check"]
+
+# Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
+# trajectories go on as long as each gets so many times as far as the last.
+_HEAVY_TAIL = 5.0
+_ADVANCE = 1.03
+# How far a tail may lead: as long as points in it are no less likely than all but so
+# many of the target's draws. (Its lowest points are; most of its mass is not there.)
+_ORDINARY = 0.9
+_FEWEST_EXPEDITIONS = 4
+
+
+class Check(NamedTuple):
+    """Fresh points, and how the network does there.
+
+    Attributes:
+        position: `[n, dim]`.
+        num_own: the first so many of them are random draws of the network's chain.
+        potential: `U` there, `[n]`.
+        residual: `U − U_θ` there, `[n]`.
+        quality: what follows from it.
+    """
+
+    position: np.ndarray
+    num_own: int
+    potential: np.ndarray
+    residual: np.ndarray
+    quality: Quality
+
+
+def check(
+    network: LatentHNN,
+    run: SurrogateRun,
+    hot: SurrogateRun,
+    pilot: Pilot,
+    evaluated: Evaluated,
+    number: int,
+    generator: np.random.Generator,
+) -> Check:
+    """Compares network and target.
+
+    At random points of the network's chain and of its tempered chain; and along true
+    trajectories, some from the frontier of these points, others, hot, that go on where
+    the pilot was and owe nothing to the network. As long as true trajectories escape,
+    or get ever farther out along a heavy tail, others follow from where they came to;
+    the next network learns from them all.
+
+    Args:
+        network: what to check.
+        run: its chain.
+        hot: its tempered chain.
+        pilot: whose chains run the true trajectories.
+        evaluated: which pays.
+        number: of points of the two chains, whole blocks; the trajectories may cost
+            as much again, or four of each of the pilot's chains if that is more.
+        generator: of the choice.
+    """
+    base = network.gaussian_base
+    num_hot = number // 3 // BLOCK * BLOCK
+    num_own = number - num_hot
+    draws = np.concatenate(
+        [_choice(run, num_own, generator), _choice(hot, num_hot, generator)]
+    )
+    first = evaluated.evaluate(base.unwhiten(draws))
+    position, log_prob, gradient = first.position, first.log_prob, first.gradient
+    residual = _residual(network, position, log_prob)
+    own = slice(num_own)
+    highest = highest_potential(-log_prob[own], residual[own])
+    z_own = draws[own]
+
+    def farthest(highest: float) -> tuple[np.ndarray, float]:
+        """Where expeditions start: indices, and how far out that is on average."""
+        order, distance = frontier(base.whiten(position), z_own, -log_prob <= highest)
+        number = len(pilot.is_hot)
+        return order[:number], float(np.mean(distance[:number])) if len(order) else 0.0
+
+    # The first time just beyond what the network's chains meet.
+    chosen, _ = farthest(highest)
+    ordinary = potential_quantile(-log_prob[own], residual[own], _ORDINARY)
+    _, reach = farthest(ordinary)
+    is_open = False
+    affordable = max(number // pilot.cost, _FEWEST_EXPEDITIONS)
+    if _acceptance(residual[own]) < POOR_ACCEPTANCE:
+        # What a network does not know even in the bulk is not a tail.
+        affordable = 1
+    for expedition in range(min(affordable, evaluated.left // pilot.cost)):
+        pilot.send(
+            position[chosen],
+            log_prob[chosen],
+            gradient[chosen],
+            # And the hot ones then go where they please.
+            spare_hot=expedition == 0,
+        )
+        pilot.run()
+        leaves = pilot.last_points
+        evaluated.add(leaves)
+        new = _residual(network, leaves.position, leaves.log_prob)
+        position = np.concatenate([position, leaves.position])
+        log_prob = np.concatenate([log_prob, leaves.log_prob])
+        gradient = np.concatenate([gradient, leaves.gradient])
+        residual = np.concatenate([residual, new])
+        last_reach = reach
+        chosen, reach = farthest(ordinary)
+        is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
+        escaped = has_escaped(new, -leaves.log_prob, residual[own], highest)
+        if not (is_open or np.any(escaped)):
+            break
+    potential = -log_prob.astype(np.float64)
+    elsewhere = slice(num_own, None)
+    quality = assess(
+        residual[own], potential[own], residual[elsewhere], potential[elsewhere]
+    )
+    quality = quality._replace(is_open=is_open)
+    return Check(position, num_own, potential, residual, quality)
+
+
+def _acceptance(own_residual: np.ndarray) -> float:
+    nothing = np.zeros(0)
+    return assess(own_residual, own_residual, nothing, nothing).acceptance
+
+
+def _choice(
+    run: SurrogateRun, number: int, generator: np.random.Generator
+) -> np.ndarray:
+    draws = run.position.reshape(-1, run.position.shape[-1])
+    return draws[generator.choice(len(draws), number, replace=False)]
+
+
+def _residual(
+    network: LatentHNN, position: np.ndarray, log_prob: np.ndarray
+) -> np.ndarray:
+    energy = network.potential(position).numpy().astype(np.float64)
+    return -log_prob.astype(np.float64) - energy
