@@ -150,6 +150,23 @@ class ChunkSampler:
         self._template = results
         return _arrays((z, results))
 
+    def compile(self) -> None:
+        """Compiles ahead of the first chunk; evaluates nothing of the target."""
+        settings = self._settings
+        shape = (settings.num_chains, self._location.shape[0])
+        template = self._structure(shape)
+        results = tf.nest.map_structure(
+            lambda x: tf.zeros(x.shape, x.dtype), template, expand_composites=True
+        )
+        self._run(
+            tf.zeros(shape, self._dtype),
+            results,
+            tf.zeros([2], tf.int32),
+            tf.constant(0),
+            tf.constant(0),
+            tf.zeros([settings.chunk_size], tf.bool),
+        )
+
     def run(
         self, carry: list[np.ndarray], seed: tf.Tensor, first: int, is_true: np.ndarray
     ) -> Chunk:
@@ -166,9 +183,7 @@ class ChunkSampler:
             The draws.
         """
         if self._template is None:
-            # Only its structure counts; nothing of the target is evaluated.
-            z = tf.TensorSpec(carry[0].shape, self._dtype)
-            self._template = self._bootstrap.get_concrete_function(z).structured_outputs
+            self._template = self._structure(carry[0].shape)
         z, results = tf.nest.pack_sequence_as(
             (carry[0], self._template),
             [tf.constant(x) for x in carry],
@@ -189,6 +204,11 @@ class ChunkSampler:
             lambda x: x.numpy()[:number], outputs
         )
         return Chunk(position, energy, radius, stats, _arrays(last))
+
+    def _structure(self, shape: tuple[int, ...]) -> Any:
+        """Kernel results of which only the structure counts: nothing is evaluated."""
+        z = tf.TensorSpec(shape, self._dtype)
+        return self._bootstrap.get_concrete_function(z).structured_outputs
 
     def _to_position(self, z: tf.Tensor) -> tf.Tensor:
         return self._location + tf.matmul(z, self._scale, transpose_b=True)

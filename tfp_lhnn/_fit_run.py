@@ -12,10 +12,11 @@ import numpy as np
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
 from tfp_lhnn._evaluated import Evaluated
 from tfp_lhnn._fit_check import Check, check
+from tfp_lhnn._gaussian_chain import gaussian_run
 from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pilot
 from tfp_lhnn._refinement import Quality, choose_points, target_shares
 from tfp_lhnn._stiffness import stable_step
-from tfp_lhnn._surrogate_chain import SurrogateRun, run_surrogate_chain
+from tfp_lhnn._surrogate_chain import NUM_DRAWS, SurrogateRun, run_surrogate_chain
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round
 from tfp_lhnn.gaussian_base import GaussianBase, near_points
 from tfp_lhnn.model import Model
@@ -41,6 +42,15 @@ _ROUND_SHARE = 0.3
 
 _FEWEST_BLOCKS = 6
 _MOST_TRANSITIONS = 10
+# After which a NUTS chain on a Gaussian remembers neither where it was nor how far out.
+_GAUSSIAN_TRANSITIONS = 4
+
+# If the Gaussian base is so good at the pilot's points, some of them far out, it is
+# checked alone; if it was so good at the check, it is once more, fitted to better
+# points; and if it then is so good, no network is trained at all.
+_PROMISING_BASE_ERROR = 0.5
+_PROMISING_BASE_ACCEPTANCE = 0.9
+_SUFFICIENT_BASE_ERROR = 0.1
 
 # Rounds in a row that must be good, and agree with the one before on what the
 # posterior is: one may not have met what the next one meets.
@@ -93,7 +103,8 @@ class FitRun:
         """Runs everything."""
         pilot = self._run_pilot()
         checked, is_confirmed = self._refine(pilot)
-        checked = self._learn_from_the_last_check(checked)
+        if not (is_confirmed and checked.trained.history.selected == "base"):
+            checked = self._learn_from_the_last_check(checked)
         return self._finish(pilot, checked, is_confirmed)
 
     def _seed(self) -> np.ndarray:
@@ -192,7 +203,11 @@ class FitRun:
             # The last few are trained on more points: the better of equals.
             if best is None or quality.merit >= 0.98 * best.check.quality.merit:
                 best = checked
-            if quality.is_good and trained.history.selected == "base":
+            if (
+                quality.is_good
+                and trained.history.selected == "base"
+                and quality.energy_error <= _SUFFICIENT_BASE_ERROR
+            ):
                 # A quadratic that fits everywhere has no tails left to be found.
                 return checked, True
             agrees = quality.is_good and self._agree(trained, run, previous)
@@ -251,32 +266,55 @@ class FitRun:
         network = LatentHNN(data.dim, self._hidden_units, seed=1)
         with self._reporter.phase(f"training, round {number}", unit="points") as phase:
             history = train(
-                network, data, seed=self._seed(), num_steps=_training_steps(len(data))
+                network,
+                data,
+                seed=self._seed(),
+                num_steps=_training_steps(len(data)),
+                sufficient_base_error=self._sufficient_base_error(),
             )
             phase.update(len(data), gradients=self._evaluated.num_gradients)
         near = near_points(-data.log_prob, data.dim)
         largest_step = stable_step(network, data.position[near], self._generator)
         return _Trained(network, network.gaussian_base, history, data, largest_step)
 
+    def _sufficient_base_error(self) -> float:
+        """Held-out error of the base below which no network is trained this time."""
+        last = self._rounds[-1]
+        is_promising = last.history is None or (
+            len(self._rounds) == 2
+            and last.history.selected == "base"
+            and last.acceptance >= _PROMISING_BASE_ACCEPTANCE
+        )
+        return _PROMISING_BASE_ERROR if is_promising else 0.0
+
     def _explore(
         self, trained: _Trained, starts: np.ndarray
     ) -> tuple[SurrogateRun, SurrogateRun]:
         """The network's chain, from some of `starts`, and a tempered one."""
         chosen = self._generator.integers(len(starts), size=_NUM_SURROGATE_CHAINS)
-        run = run_surrogate_chain(
-            trained.network,
-            trained.base.whiten(starts[chosen]),
-            self._seed(),
-            largest_step=trained.largest_step,
-        )
-        hot = run_surrogate_chain(
-            trained.network,
-            run.position[-1],
-            self._seed(),
-            largest_step=trained.largest_step,
-            temperature=_temperature(self._model.dim),
-        )
+        run = self._chain(trained, starts[chosen])
+        last = trained.base.unwhiten(run.position[-1])
+        hot = self._chain(trained, last, _temperature(self._model.dim))
         return run, hot
+
+    def _chain(
+        self, trained: _Trained, starts: np.ndarray, temperature: float = 1.0
+    ) -> SurrogateRun:
+        """Draws of the network, tempered or not, from `[chains, dim]` starts."""
+        if trained.history.selected == "base":
+            return gaussian_run(
+                (NUM_DRAWS, *starts.shape),
+                self._generator,
+                largest_step=trained.largest_step,
+                temperature=temperature,
+            )
+        return run_surrogate_chain(
+            trained.network,
+            trained.base.whiten(starts),
+            self._seed(),
+            largest_step=trained.largest_step,
+            temperature=temperature,
+        )
 
     def _learn_where_it_is_wrong(
         self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun
@@ -318,22 +356,16 @@ class FitRun:
         states = self._states(result) if is_good else pilot.position[~pilot.is_hot]
         rows = np.arange(_NUM_SURROGATE_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
-            tuned = run_surrogate_chain(
-                network,
-                base.whiten(states[rows]),
-                self._seed(),
-                largest_step=trained.largest_step,
-                num_draws=256,
-            )
+            tuned = self._chain(trained, states[rows])
         correlation_time = _correlation_time(tuned.position)
         near = near_points(-data.log_prob, data.dim)
         return Fit(
             network=network,
             step_size=tuned.step_size,
             leapfrogs_per_draw=tuned.leapfrogs_per_draw,
-            num_surrogate_transitions=int(
-                np.clip(np.ceil(correlation_time), 1, _MOST_TRANSITIONS)
-            ),
+            num_surrogate_transitions=_GAUSSIAN_TRANSITIONS
+            if trained.history.selected == "base"
+            else int(np.clip(np.ceil(correlation_time), 1, _MOST_TRANSITIONS)),
             states=states,
             data=data,
             rounds=tuple(self._rounds),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import arviz as az
@@ -15,9 +18,10 @@ from tfp_lhnn.arviz import to_inference_data
 from tfp_lhnn.checkpoint import Checkpoint
 from tfp_lhnn.fit_result import Fit
 from tfp_lhnn.model import Model
+from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.progress import ProgressReporter
 
-__all__ = ["Plan", "SamplingRun"]
+__all__ = ["Plan", "SamplingRun", "compiling_meanwhile", "sampler_settings"]
 
 # Progress about fifty times in a run, in chunks that are neither so small that calls
 # cost more than draws nor so large that much is lost by a crash.
@@ -65,19 +69,60 @@ class Plan(NamedTuple):
             affordable = left // (n_chains * 2**_TRUE_TREE_DEPTH)
             count = min(number, affordable)
             is_true[np.linspace(0, number, count, endpoint=False).astype(int)] = True
-        size = int(np.clip(number // _CHUNKS, *_CHUNK_SIZES))
-        return cls(
-            number,
-            num_burnin_draws,
-            SamplerSettings(
-                method,
-                n_chains,
-                min(size, number),
-                _TREE_DEPTH,
-                _TRUE_TREE_DEPTH if np.any(is_true) else 0,
-            ),
-            is_true,
-        )
+        depth = _TRUE_TREE_DEPTH if np.any(is_true) else 0
+        settings = sampler_settings(number, n_chains, method, depth)
+        return cls(number, num_burnin_draws, settings, is_true)
+
+
+def sampler_settings(
+    num_draws: int, n_chains: int, method: str, true_tree_depth: int = 0
+) -> SamplerSettings:
+    """Of the compiled sampler, for so many draws with the burn-in.
+
+    Args:
+        num_draws: of each chain.
+        n_chains: number of chains.
+        method: `"delayed_acceptance"` or `"nuts"`.
+        true_tree_depth: of trees on true gradients, which only a poor fit needs.
+    """
+    size = int(np.clip(num_draws // _CHUNKS, *_CHUNK_SIZES))
+    return SamplerSettings(
+        method, n_chains, min(size, num_draws), _TREE_DEPTH, true_tree_depth
+    )
+
+
+def sampler_for(
+    target: CompiledTarget, network: LatentHNN, settings: SamplerSettings
+) -> ChunkSampler:
+    """A sampler for networks of this shape, which is kept with the target."""
+    key = (settings, network.hidden_units, network.activation)
+    if key not in target.samplers:
+        target.samplers[key] = ChunkSampler(target, network, settings)
+    return target.samplers[key]
+
+
+@contextlib.contextmanager
+def compiling_meanwhile(
+    target: CompiledTarget, network: LatentHNN, settings: SamplerSettings
+) -> Iterator[None]:
+    """Compiles the sampler while something else, within, goes on.
+
+    What goes wrong with it will do so again, in the open, when the sampler is used.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            sampler_for(target, network, settings).compile()
+
+    thread = threading.Thread(target=work, name="tfp_lhnn-compile")
+    # Without XLA there is little to compile, and the target may not expect threads.
+    if target.jit_compile:
+        thread.start()
+    try:
+        yield
+    finally:
+        if target.jit_compile:
+            thread.join()
 
 
 class _Draws(NamedTuple):
@@ -115,10 +160,7 @@ class SamplingRun:
         self._store = store
         self._reporter = reporter
         self._seed = tfp.random.sanitize_seed(seed, salt="draws")
-        key = (plan.settings, fit.network.hidden_units, fit.network.activation)
-        if key not in target.samplers:
-            target.samplers[key] = ChunkSampler(target, fit.network, plan.settings)
-        self._sampler: ChunkSampler = target.samplers[key]
+        self._sampler = sampler_for(target, fit.network, plan.settings)
         self._sampler.load(fit.network, fit.step_size, fit.num_surrogate_transitions)
 
     def draws(self) -> _Draws:

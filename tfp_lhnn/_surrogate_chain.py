@@ -10,7 +10,11 @@ import tensorflow_probability as tfp
 from tfp_lhnn.mcmc import LatentHNNDelayedAcceptanceSampler
 from tfp_lhnn.network import LatentHNN
 
-__all__ = ["SurrogateRun", "run_surrogate_chain"]
+__all__ = ["NUM_DRAWS", "TARGET_ACCEPTANCE", "SurrogateRun", "run_surrogate_chain"]
+
+# Draws kept, of every chain, and the acceptance that steps are adapted to.
+NUM_DRAWS = 128
+TARGET_ACCEPTANCE = 0.9
 
 
 class SurrogateRun(NamedTuple):
@@ -141,8 +145,8 @@ def run_surrogate_chain(
     largest_step: float,
     step_size: float = 0.3,
     num_adaptation_steps: int = 150,
-    num_draws: int = 64,
-    target_accept_prob: float = 0.9,
+    num_draws: int = NUM_DRAWS,
+    target_accept_prob: float = TARGET_ACCEPTANCE,
     max_tree_depth: int = 10,
     temperature: float = 1.0,
 ) -> SurrogateRun:

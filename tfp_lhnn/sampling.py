@@ -14,11 +14,17 @@ import numpy as np
 from tfp_lhnn._arguments import check_count, checked_hidden_units, stateless_seed
 from tfp_lhnn._compiled_target import compiled_target
 from tfp_lhnn._fit_file import fit_from_arrays, fit_to_arrays
-from tfp_lhnn._sampling_run import Plan, SamplingRun
+from tfp_lhnn._sampling_run import (
+    Plan,
+    SamplingRun,
+    compiling_meanwhile,
+    sampler_settings,
+)
 from tfp_lhnn.checkpoint import Checkpoint
 from tfp_lhnn.diagnostics import summarize, warn
 from tfp_lhnn.fit_result import Fit
 from tfp_lhnn.model import as_model
+from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.progress import ProgressReporter
 from tfp_lhnn.warmup import fit_model
 
@@ -127,14 +133,20 @@ def sample(
         )
 
     def make_fit() -> Fit:
-        return fit_model(
-            density,
+        number = n_draws + num_burnin_draws
+        with compiling_meanwhile(
             target,
-            gradient_budget,
-            seed=words,
-            hidden_units=hidden_units,
-            reporter=reporter,
-        )
+            LatentHNN(density.dim, checked_hidden_units(hidden_units), seed=0),
+            sampler_settings(number, n_chains, method),
+        ):
+            return fit_model(
+                density,
+                target,
+                gradient_budget,
+                seed=words,
+                hidden_units=hidden_units,
+                reporter=reporter,
+            )
 
     is_own = fit is None
     if fit is None:

@@ -89,6 +89,7 @@ def train(
     value_weight: float = 0.1,
     held_out_fraction: float = 0.1,
     patience: int = 3000,
+    sufficient_base_error: float = 0.0,
     warm_start: bool = False,
     jit_compile: bool = True,
     progress: bool = False,
@@ -118,6 +119,8 @@ def train(
         held_out_fraction: share of the points, in whole trajectories, that choose the
             weights and measure the errors.
         patience: steps without a smaller held-out loss after which to stop.
+        sufficient_base_error: held-out energy error of the base, in nats, below which
+            it is left at that and no network is trained.
         warm_start: go on from the present weights and base, as in refinement with a few
             new points. Otherwise base and weights are made anew: what a network has
             learned means nothing in the coordinates of another base.
@@ -143,6 +146,7 @@ def train(
     _check_positive("learning_rate", learning_rate)
     _check_positive("weight_decay", weight_decay, or_zero=True)
     _check_positive("value_weight", value_weight, or_zero=True)
+    _check_positive("sufficient_base_error", sufficient_base_error, or_zero=True)
     words = stateless_seed(seed, "train").numpy().view(np.uint32)
     generator = np.random.default_rng(words)
     kept, held_out = data.split(held_out_fraction, seed)
@@ -158,7 +162,8 @@ def train(
         network.energy_scale.assign(_spread(points.value - np.mean(points.value)))
     base = _base_errors(network, tests)
     run = _Run([], [], 0)
-    if warm_start or not base.is_perfect:
+    suffices = base.is_perfect or base.energy < sufficient_base_error
+    if warm_start or not suffices:
         loop = TrainingLoop(
             network,
             points,
