@@ -86,3 +86,13 @@ def test_bad_points_are_named(change, message):
     q = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises(ValueError, match=message):
         tfp_lhnn.LatentHNN(2, (4,)).fit_base(*change(q, -q))
+
+
+def test_too_few_points_in_the_bulk_are_named():
+    rng = np.random.default_rng(8)
+    position = rng.normal(size=(16, 3))
+    # Two low ones; the others are on their way down, each far above the next.
+    log_prob = -(10.0 ** np.arange(16))
+    log_prob[:2] = 0.0
+    with pytest.raises(ValueError, match="only 2 of 16 do"):
+        fit_gaussian_base(position, -position, log_prob)

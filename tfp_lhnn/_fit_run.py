@@ -45,9 +45,10 @@ _MOST_TRANSITIONS = 10
 # After which a NUTS chain on a Gaussian remembers neither where it was nor how far out.
 _GAUSSIAN_TRANSITIONS = 4
 
-# If the Gaussian base is so good at the pilot's points, some of them far out, it is
-# checked alone; if it was so good at the check, it is once more, fitted to better
+# If the Gaussian base, with so many points per dimension, is so good at those held out,
+# it is checked alone; if it was so good at the check, it is once more, fitted to better
 # points; and if it then is so good, no network is trained at all.
+_POINTS_FOR_A_BASE = 6
 _PROMISING_BASE_ERROR = 0.5
 _PROMISING_BASE_ACCEPTANCE = 0.9
 _SUFFICIENT_BASE_ERROR = 0.1
@@ -261,31 +262,53 @@ class FitRun:
         return BLOCK * max(0, min(max(_FEWEST_BLOCKS, wanted // BLOCK), left // BLOCK))
 
     def _train(self, number: int) -> _Trained:
-        """A network of all points so far."""
+        """A network of all points so far, or its base alone if that promises enough."""
         data = self._evaluated.data()
         network = LatentHNN(data.dim, self._hidden_units, seed=1)
         with self._reporter.phase(f"training, round {number}", unit="points") as phase:
-            history = train(
-                network,
-                data,
-                seed=self._seed(),
-                num_steps=_training_steps(len(data)),
-                sufficient_base_error=self._sufficient_base_error(),
-            )
+            history = self._fit_base_alone(network, data)
+            if history is None:
+                history = train(
+                    network,
+                    data,
+                    seed=self._seed(),
+                    num_steps=_training_steps(len(data)),
+                )
             phase.update(len(data), gradients=self._evaluated.num_gradients)
         near = near_points(-data.log_prob, data.dim)
         largest_step = stable_step(network, data.position[near], self._generator)
         return _Trained(network, network.gaussian_base, history, data, largest_step)
 
-    def _sufficient_base_error(self) -> float:
-        """Held-out error of the base below which no network is trained this time."""
+    def _fit_base_alone(
+        self, network: LatentHNN, data: TrainingData
+    ) -> TrainingHistory | None:
+        """The base of typical points, if it fits them and no check was against it."""
         last = self._rounds[-1]
-        is_promising = last.history is None or (
+        if last.history is not None and not (
             len(self._rounds) == 2
             and last.history.selected == "base"
             and last.acceptance >= _PROMISING_BASE_ACCEPTANCE
+        ):
+            return None
+        # Where a Gaussian with such a minimum would have its draws. What lies farther
+        # out teaches a network its tails, but a quadratic nothing.
+        half = 0.5 * data.dim
+        typical = -data.log_prob <= np.min(-data.log_prob) + half + 4.0 * np.sqrt(half)
+        if np.sum(typical) < _POINTS_FOR_A_BASE * data.dim:
+            return None
+        history = train(
+            network,
+            TrainingData.from_gradients(
+                data.position[typical],
+                data.momentum_rate[typical],
+                data.log_prob[typical],
+                seed=0,
+                trajectory=data.trajectory[typical],
+            ),
+            seed=self._seed(),
+            sufficient_base_error=math.inf,
         )
-        return _PROMISING_BASE_ERROR if is_promising else 0.0
+        return history if history.energy_error <= _PROMISING_BASE_ERROR else None
 
     def _explore(
         self, trained: _Trained, starts: np.ndarray

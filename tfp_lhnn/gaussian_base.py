@@ -120,7 +120,8 @@ def fit_gaussian_base(
         The base, in float64.
 
     Raises:
-        ValueError: for points that are not finite, fewer than three, or constant.
+        ValueError: for points that are not finite, fewer than three (those far from
+            the bulk not counted), or constant.
     """
     points = checked_points(position, gradient, log_prob)
     fitted = points
@@ -163,6 +164,11 @@ def checked_points(
         log_prob = np.asarray(log_prob, np.float64)
         near = near_points(-log_prob, position.shape[1])
         position, gradient, log_prob = position[near], gradient[near], log_prob[near]
+        if len(position) < 3:
+            raise ValueError(
+                "of position, 3 points or more must lie near the lowest potentials; "
+                f"only {len(position)} of {len(near)} do"
+            )
     constant = np.flatnonzero(np.ptp(position, axis=0) == 0.0)
     if constant.size:
         raise ValueError(

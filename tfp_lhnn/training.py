@@ -120,7 +120,7 @@ def train(
             weights and measure the errors.
         patience: steps without a smaller held-out loss after which to stop.
         sufficient_base_error: held-out energy error of the base, in nats, below which
-            it is left at that and no network is trained.
+            it is left at that and no network is trained; infinite to train none.
         warm_start: go on from the present weights and base, as in refinement with a few
             new points. Otherwise base and weights are made anew: what a network has
             learned means nothing in the coordinates of another base.
@@ -146,7 +146,8 @@ def train(
     _check_positive("learning_rate", learning_rate)
     _check_positive("weight_decay", weight_decay, or_zero=True)
     _check_positive("value_weight", value_weight, or_zero=True)
-    _check_positive("sufficient_base_error", sufficient_base_error, or_zero=True)
+    if sufficient_base_error != math.inf:
+        _check_positive("sufficient_base_error", sufficient_base_error, or_zero=True)
     words = stateless_seed(seed, "train").numpy().view(np.uint32)
     generator = np.random.default_rng(words)
     kept, held_out = data.split(held_out_fraction, seed)
