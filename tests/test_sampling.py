@@ -18,6 +18,10 @@ from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn import _surrogate_chain, _training_loop, checkpoint
+from tfp_lhnn._chunk_sampler import ChunkSampler
+from tfp_lhnn._compiled_target import CompiledTarget
+from tfp_lhnn._sampling_run import sampler_settings
+from tfp_lhnn.model import as_model
 
 from .counting_target import CountingTarget, funnel, skewed
 
@@ -151,6 +155,25 @@ def run_traced(target, seed, **kwargs):
         hidden_units=(8,),
         **kwargs,
     )
+
+
+@pytest.mark.parametrize("method", ["delayed_acceptance", "nuts"])
+def test_compiling_ahead_evaluates_nothing_and_is_what_a_run_needs(method):
+    target = CountingTarget()
+    model = as_model(target, np.zeros([3, 2], np.float32))
+    compiled = CompiledTarget(model, jit_compile=False)
+    network = tfp_lhnn.LatentHNN(2, SMALL, seed=1)
+    settings = sampler_settings(50, 3, method)
+    before = target.evaluations
+    sampler = ChunkSampler(compiled, network, settings)
+    sampler.compile()
+    assert target.evaluations == before
+    traces = sampler._run.experimental_get_tracing_count()
+    sampler.load(network, 0.5, 2)
+    carry = sampler.start(np.zeros([3, 2], np.float32))
+    chunk = sampler.run(carry, tf.constant([1, 2]), 0, np.zeros(10, bool))
+    assert chunk.position.shape == (10, 3, 2)
+    assert sampler._run.experimental_get_tracing_count() == traces == 1
 
 
 def test_a_second_run_compiles_nothing():

@@ -129,6 +129,21 @@ class TestSelection:
         assert history.selected == "base"
         assert history.energy_error == history.base_energy_error < 0.2
 
+    def test_a_base_that_suffices_is_left_alone(self, mixture):
+        network = tfp_lhnn.LatentHNN(2, (16,))
+        history = tfp_lhnn.train(
+            network, mixture, seed=1, sufficient_base_error=np.inf, **QUICK
+        )
+        assert history.selected == "base"
+        assert history.num_steps == 0
+        limit = 0.9 * history.base_energy_error
+        trained = tfp_lhnn.train(
+            network, mixture, seed=1, sufficient_base_error=limit, **QUICK
+        )
+        assert trained.num_steps > 0
+        with pytest.raises(ValueError, match="`sufficient_base_error` is -1"):
+            tfp_lhnn.train(network, mixture, seed=1, sufficient_base_error=-1.0)
+
     def test_correlated_gaussian_is_not_made_worse(self):
         dim = 20
         generator = np.random.default_rng(0)
