@@ -261,7 +261,10 @@ class TestLittleIsKnown:
             run["posterior"][name] = np.repeat(x[:, :1], DRAWS, axis=1)
         run["sample_stats"]["energy"] = np.ones((CHAINS, DRAWS))
         found = summarize(to_data(run)).warnings
-        assert sum("stuck" in message for message in found) == CHAINS
+        (stuck,) = (message for message in found if "is stuck" in message)
+        assert stuck.startswith("Chain 0 is stuck")
+        others = ", ".join(str(chain) for chain in range(1, CHAINS))
+        assert f"{CHAINS - 1} more chains are stuck ({others})." in stuck
 
     def test_a_constant_variable_is_no_reason_to_warn(self):
         run = good_run()

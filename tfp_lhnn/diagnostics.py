@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ MAX_FALLBACKS = 0.5
 MIN_BFMI = 0.3
 
 _MORE_GRADIENTS = "fit again with a larger `gradient_budget`"
+# Of stuck chains, so that a warning stays a sentence.
+_CHAINS_NAMED = 8
 
 _ROWS = (
     ("worst R-hat", "worst_r_hat", "{:.3f}"),
@@ -258,6 +260,7 @@ def _stuck_chains(posterior: Any) -> Iterator[str]:
     moved = _moved(posterior)
     num_chains, num = moved.shape
     counts = moved.sum(axis=1)
+    stuck: dict[int, int] = {}  # with the longest run without a move
     for chain in range(num_chains if num else 0):
         ends = np.concatenate([[-1], np.flatnonzero(moved[chain]), [num]])
         run = int(np.diff(ends).max()) - 1
@@ -266,12 +269,26 @@ def _stuck_chains(posterior: Any) -> Iterator[str]:
             MIN_RELATIVE_MOVES * others, others - NUM_DEVIATIONS * math.sqrt(others)
         )
         if run >= min(MAX_RUN_WITHOUT_MOVE, num) or counts[chain] < expected:
-            yield (
-                f"Chain {chain} is stuck: it moved in {counts[chain] / num:.1%} of its "
-                f"draws (all chains: {moved.mean():.1%}), and stayed at one point for "
-                f"{run} in a row. Where the network is wrong, {_MORE_GRADIENTS} and a "
-                "start there, or raise `true_transition_probability`."
-            )
+            stuck[chain] = run
+    if stuck:
+        worst = max(stuck, key=lambda chain: (stuck[chain], -counts[chain]))
+        yield (
+            f"Chain {worst} is stuck: it moved in {counts[worst] / num:.1%} of its "
+            f"draws (all chains: {moved.mean():.1%}), and stayed at one point for "
+            f"{stuck[worst]} in a row.{_others_of(stuck, worst)} Where the network is "
+            f"wrong, {_MORE_GRADIENTS} and a start there, or raise "
+            "`true_transition_probability`."
+        )
+
+
+def _others_of(stuck: Iterable[int], worst: int) -> str:
+    others = [str(chain) for chain in stuck if chain != worst]
+    if not others:
+        return ""
+    names = ", ".join(others[:_CHAINS_NAMED])
+    more = ", ..." if len(others) > _CHAINS_NAMED else ""
+    noun = "chain is" if len(others) == 1 else "chains are"
+    return f" {len(others)} more {noun} stuck ({names}{more})."
 
 
 def _sampler_warnings(summary: Summary) -> Iterator[str]:
