@@ -173,21 +173,9 @@ class FitRun:
             trained = self._train(number)
             if not number_to_check:
                 return _Checked(trained, _unchecked(self._model.dim)), False
-            # From the frontier of the last check: its chains shall pass there.
-            run, hot = self._explore(trained, pilot.position[~pilot.is_hot])
-            checked = _Checked(
-                trained,
-                check(
-                    trained.network,
-                    run,
-                    hot,
-                    pilot,
-                    self._evaluated,
-                    number_to_check,
-                    self._generator,
-                ),
-            )
-            quality = checked.check.quality
+            run, hot, result = self._check(trained, pilot, number_to_check, number)
+            checked = _Checked(trained, result)
+            quality = result.quality
             self._rounds.append(
                 Round(
                     "refinement",
@@ -217,6 +205,29 @@ class FitRun:
                 return checked, True
             previous = trained.network
             self._learn_where_it_is_wrong(checked, run, hot)
+
+    def _check(
+        self, trained: _Trained, pilot: Pilot, number_to_check: int, number: int
+    ) -> tuple[SurrogateRun, SurrogateRun, Check]:
+        """The network's chain, its tempered chain, and what the target says of them."""
+        before = self._evaluated.num_gradients
+        name = f"refinement, round {number}"
+        with self._reporter.phase(name, unit="gradients") as phase:
+            # From the frontier of the last check: its chains shall pass there.
+            run, hot = self._explore(trained, pilot.position[~pilot.is_hot])
+            result = check(
+                trained.network,
+                run,
+                hot,
+                pilot,
+                self._evaluated,
+                number_to_check,
+                self._generator,
+            )
+            spent = self._evaluated.num_gradients
+            acceptance = result.quality.acceptance
+            phase.update(spent - before, acceptance=acceptance, gradients=spent)
+        return run, hot, result
 
     def _agree(
         self, trained: _Trained, run: SurrogateRun, previous: LatentHNN | None
@@ -265,16 +276,20 @@ class FitRun:
         """A network of all points so far, or its base alone if that promises enough."""
         data = self._evaluated.data()
         network = LatentHNN(data.dim, self._hidden_units, seed=1)
-        with self._reporter.phase(f"training, round {number}", unit="points") as phase:
-            history = self._fit_base_alone(network, data)
-            if history is None:
+        history = self._fit_base_alone(network, data)
+        if history is None:
+            num_steps = _training_steps(len(data))
+            with self._reporter.phase(
+                f"training, round {number}", num_steps, "steps"
+            ) as phase:
+                phase.update(0, gradients=self._evaluated.num_gradients)
                 history = train(
                     network,
                     data,
                     seed=self._seed(),
-                    num_steps=_training_steps(len(data)),
+                    num_steps=num_steps,
+                    progress=phase.update,
                 )
-            phase.update(len(data), gradients=self._evaluated.num_gradients)
         near = near_points(-data.log_prob, data.dim)
         largest_step = stable_step(network, data.position[near], self._generator)
         return _Trained(network, network.gaussian_base, history, data, largest_step)

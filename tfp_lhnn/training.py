@@ -3,6 +3,7 @@
 import math
 import numbers
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -92,7 +93,7 @@ def train(
     sufficient_base_error: float = 0.0,
     warm_start: bool = False,
     jit_compile: bool = True,
-    progress: bool = False,
+    progress: bool | Callable[[int], None] = False,
 ) -> TrainingHistory:
     """Fits the Gaussian base, then the network on what the base leaves over.
 
@@ -125,7 +126,8 @@ def train(
             new points. Otherwise base and weights are made anew: what a network has
             learned means nothing in the coordinates of another base.
         jit_compile: whether XLA compiles the loop.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; or what to call instead, now and
+            then, with the number of steps done.
 
     Returns:
         The loss curves and held-out errors.
@@ -231,11 +233,15 @@ class _Rows:
 
 
 def _run(
-    loop: TrainingLoop, rows: _Rows, num_steps: int, patience: int, progress: bool
+    loop: TrainingLoop,
+    rows: _Rows,
+    num_steps: int,
+    patience: int,
+    progress: bool | Callable[[int], None],
 ) -> _Run:
     """Trains in rounds; leaves the weights of the smallest held-out loss."""
     round_steps = min(_ROUND_STEPS, num_steps)
-    bar = keras.utils.Progbar(num_steps, verbose=1 if progress else 0)
+    bar = keras.utils.Progbar(num_steps, verbose=1 if progress is True else 0)
     # No step yet, but the same compiled call: the present weights may be the best.
     steps, curves = [0], [loop.run(rows.take(round_steps), 0)]
     best, weights = 0, loop.weights()
@@ -245,6 +251,8 @@ def _run(
         steps.append(steps[-1] + count)
         curves.append(curve)
         bar.update(steps[-1], [("held_out_energy_error", curve.energy_error)])
+        if callable(progress):
+            progress(steps[-1])
         if not math.isfinite(curve.held_out_loss):
             break
         # Not finite at first: any finite loss is better.
