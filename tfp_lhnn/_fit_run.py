@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import NamedTuple
 
@@ -12,23 +11,25 @@ import numpy as np
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
 from tfp_lhnn._evaluated import Evaluated
 from tfp_lhnn._fit_check import Check, check
-from tfp_lhnn._gaussian_chain import gaussian_run
 from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pilot
 from tfp_lhnn._refinement import Quality, choose_points, target_shares
-from tfp_lhnn._stiffness import stable_step
-from tfp_lhnn._surrogate_chain import NUM_DRAWS, SurrogateRun, run_surrogate_chain
+from tfp_lhnn._surrogate import (
+    NUM_CHAINS,
+    Surrogate,
+    new_seed,
+    temperature,
+    train_surrogate,
+)
+from tfp_lhnn._surrogate_chain import SurrogateRun
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round
-from tfp_lhnn.gaussian_base import GaussianBase, near_points
+from tfp_lhnn.gaussian_base import near_points
 from tfp_lhnn.model import Model
 from tfp_lhnn.network import LARGEST_DENSE_DIM, LatentHNN
 from tfp_lhnn.progress import ProgressReporter
-from tfp_lhnn.training import TrainingHistory, train
-from tfp_lhnn.training_data import TrainingData
 
 __all__ = ["FitRun", "least_budget"]
 
 _NUM_PILOT_CHAINS = 16
-_NUM_SURROGATE_CHAINS = 32
 
 # Share of the budget that the pilot may take, and the points it aims for: enough for a
 # dense regression of gradients on positions and a first network.
@@ -104,24 +105,21 @@ class FitRun:
         """Runs everything."""
         pilot = self._run_pilot()
         checked, is_confirmed = self._refine(pilot)
-        if not (is_confirmed and checked.trained.history.selected == "base"):
+        if not (is_confirmed and checked.surrogate.is_gaussian):
             checked = self._learn_from_the_last_check(checked)
         return self._finish(pilot, checked, is_confirmed)
-
-    def _seed(self) -> np.ndarray:
-        return self._generator.integers(2**31, size=2)
 
     def _run_pilot(self) -> Pilot:
         began = time.perf_counter()
         budget, dim = self._budget, self._model.dim
-        starts = self._model.starts(_NUM_PILOT_CHAINS, self._seed())
+        starts = self._model.starts(_NUM_PILOT_CHAINS, new_seed(self._generator))
         pilot = Pilot(
             self._target.trajectories,
             self._target.evaluate,
             starts.position,
             self._generator,
             dense=dim <= LARGEST_DENSE_DIM,
-            temperature=_temperature(dim),
+            temperature=temperature(dim),
         )
         wanted = min(
             int(_PILOT_SHARE * budget), max(_PILOT_POINTS_PER_DIM * dim, _PILOT_POINTS)
@@ -170,22 +168,22 @@ class FitRun:
                 # Nothing left to check another one with; this one is known to be as
                 # good as it says.
                 return best, False
-            trained = self._train(number)
+            surrogate = self._train(number)
             if not number_to_check:
-                return _Checked(trained, _unchecked(self._model.dim)), False
-            run, hot, result = self._check(trained, pilot, number_to_check, number)
-            checked = _Checked(trained, result)
+                return _Checked(surrogate, _unchecked(self._model.dim)), False
+            run, hot, result = self._check(surrogate, pilot, number_to_check, number)
+            checked = _Checked(surrogate, result)
             quality = result.quality
             self._rounds.append(
                 Round(
                     "refinement",
                     self._evaluated.num_gradients,
-                    len(trained.data),
+                    len(surrogate.data),
                     quality.energy_error,
                     quality.acceptance,
                     quality.tail_acceptance,
                     run.step_size,
-                    trained.history,
+                    surrogate.history,
                     time.perf_counter() - began,
                 )
             )
@@ -194,29 +192,29 @@ class FitRun:
                 best = checked
             if (
                 quality.is_good
-                and trained.history.selected == "base"
+                and surrogate.is_gaussian
                 and quality.energy_error <= _SUFFICIENT_BASE_ERROR
             ):
                 # A quadratic that fits everywhere has no tails left to be found.
                 return checked, True
-            agrees = quality.is_good and self._agree(trained, run, previous)
+            agrees = quality.is_good and self._agree(surrogate, run, previous)
             good_rounds = good_rounds + 1 if agrees else 0
             if good_rounds == _GOOD_ROUNDS:
                 return checked, True
-            previous = trained.network
+            previous = surrogate.network
             self._learn_where_it_is_wrong(checked, run, hot)
 
     def _check(
-        self, trained: _Trained, pilot: Pilot, number_to_check: int, number: int
+        self, surrogate: Surrogate, pilot: Pilot, number_to_check: int, number: int
     ) -> tuple[SurrogateRun, SurrogateRun, Check]:
         """The network's chain, its tempered chain, and what the target says of them."""
         before = self._evaluated.num_gradients
         name = f"refinement, round {number}"
         with self._reporter.phase(name, unit="gradients") as phase:
             # From the frontier of the last check: its chains shall pass there.
-            run, hot = self._explore(trained, pilot.position[~pilot.is_hot])
+            run, hot = surrogate.explore(pilot.position[~pilot.is_hot], self._generator)
             result = check(
-                trained.network,
+                surrogate.network,
                 run,
                 hot,
                 pilot,
@@ -230,7 +228,7 @@ class FitRun:
         return run, hot, result
 
     def _agree(
-        self, trained: _Trained, run: SurrogateRun, previous: LatentHNN | None
+        self, surrogate: Surrogate, run: SurrogateRun, previous: LatentHNN | None
     ) -> bool:
         """Whether the round before would have said the same of these draws.
 
@@ -239,8 +237,8 @@ class FitRun:
         if previous is None:
             return False
         draws = run.position.reshape(-1, self._model.dim)
-        position = trained.base.unwhiten(draws).astype(np.float32)
-        change = previous.potential(position) - trained.network.potential(position)
+        position = surrogate.base.unwhiten(draws).astype(np.float32)
+        change = previous.potential(position) - surrogate.network.potential(position)
         size = np.abs(change - np.median(change))
         return bool(np.mean(size > _LARGE_CHANGE) <= _FEW)
 
@@ -272,93 +270,28 @@ class FitRun:
             left -= int(_RESERVE * self._budget)
         return BLOCK * max(0, min(max(_FEWEST_BLOCKS, wanted // BLOCK), left // BLOCK))
 
-    def _train(self, number: int) -> _Trained:
-        """A network of all points so far, or its base alone if that promises enough."""
-        data = self._evaluated.data()
-        network = LatentHNN(data.dim, self._hidden_units, seed=1)
-        history = self._fit_base_alone(network, data)
-        if history is None:
-            num_steps = _training_steps(len(data))
-            with self._reporter.phase(
-                f"training, round {number}", num_steps, "steps"
-            ) as phase:
-                phase.update(0, gradients=self._evaluated.num_gradients)
-                history = train(
-                    network,
-                    data,
-                    seed=self._seed(),
-                    num_steps=num_steps,
-                    progress=phase.update,
-                )
-        near = near_points(-data.log_prob, data.dim)
-        largest_step = stable_step(network, data.position[near], self._generator)
-        return _Trained(network, network.gaussian_base, history, data, largest_step)
-
-    def _fit_base_alone(
-        self, network: LatentHNN, data: TrainingData
-    ) -> TrainingHistory | None:
-        """The base of typical points, if it fits them and no check was against it."""
+    def _train(self, number: int) -> Surrogate:
+        """A network of all points so far, or its base if no check was against it."""
         last = self._rounds[-1]
-        if last.history is not None and not (
+        try_base = last.history is None or (
             len(self._rounds) == 2
             and last.history.selected == "base"
             and last.acceptance >= _PROMISING_BASE_ACCEPTANCE
-        ):
-            return None
-        # Where a Gaussian with such a minimum would have its draws. What lies farther
-        # out teaches a network its tails, but a quadratic nothing.
-        half = 0.5 * data.dim
-        typical = -data.log_prob <= np.min(-data.log_prob) + half + 4.0 * np.sqrt(half)
-        if np.sum(typical) < _POINTS_FOR_A_BASE * data.dim:
-            return None
-        history = train(
-            network,
-            TrainingData.from_gradients(
-                data.position[typical],
-                data.momentum_rate[typical],
-                data.log_prob[typical],
-                seed=0,
-                trajectory=data.trajectory[typical],
-            ),
-            seed=self._seed(),
-            sufficient_base_error=math.inf,
         )
-        return history if history.energy_error <= _PROMISING_BASE_ERROR else None
-
-    def _explore(
-        self, trained: _Trained, starts: np.ndarray
-    ) -> tuple[SurrogateRun, SurrogateRun]:
-        """The network's chain, from some of `starts`, and a tempered one."""
-        chosen = self._generator.integers(len(starts), size=_NUM_SURROGATE_CHAINS)
-        run = self._chain(trained, starts[chosen])
-        last = trained.base.unwhiten(run.position[-1])
-        hot = self._chain(trained, last, _temperature(self._model.dim))
-        return run, hot
-
-    def _chain(
-        self, trained: _Trained, starts: np.ndarray, temperature: float = 1.0
-    ) -> SurrogateRun:
-        """Draws of the network, tempered or not, from `[chains, dim]` starts."""
-        if trained.history.selected == "base":
-            return gaussian_run(
-                (NUM_DRAWS, *starts.shape),
-                self._generator,
-                largest_step=trained.largest_step,
-                temperature=temperature,
-            )
-        return run_surrogate_chain(
-            trained.network,
-            trained.base.whiten(starts),
-            self._seed(),
-            largest_step=trained.largest_step,
-            temperature=temperature,
+        return train_surrogate(
+            self._evaluated.data(),
+            self._hidden_units,
+            self._generator,
+            self._reporter,
+            f"training, round {number}",
+            try_base=try_base,
         )
 
     def _learn_where_it_is_wrong(
         self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun
     ) -> None:
         number = self._part_of_round(0.5)
-        base, result = checked.trained.base, checked.check
+        base, result = checked.surrogate.base, checked.check
         finite = np.isfinite(result.residual)
         if not number or not np.any(finite):
             return
@@ -382,19 +315,19 @@ class FitRun:
         residual = result.residual[: result.num_own]
         # Cut off at the typical weight: a few points must not make up all the states.
         share = target_shares(np.fmax(residual, np.nanmedian(residual)))
-        chosen = self._generator.choice(len(share), _NUM_SURROGATE_CHAINS, p=share)
+        chosen = self._generator.choice(len(share), NUM_CHAINS, p=share)
         return result.position[chosen]
 
     def _finish(self, pilot: Pilot, checked: _Checked, is_confirmed: bool) -> Fit:
-        trained, result = checked
+        surrogate, result = checked
         data = self._evaluated.data()
-        network, base = trained.network, trained.base
+        network, base = surrogate.network, surrogate.base
         quality = result.quality
         is_good = quality.acceptance >= POOR_ACCEPTANCE
         states = self._states(result) if is_good else pilot.position[~pilot.is_hot]
-        rows = np.arange(_NUM_SURROGATE_CHAINS) % len(states)
+        rows = np.arange(NUM_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
-            tuned = self._chain(trained, states[rows])
+            tuned = surrogate.chain(states[rows], self._generator)
         correlation_time = _correlation_time(tuned.position)
         near = near_points(-data.log_prob, data.dim)
         return Fit(
@@ -402,7 +335,7 @@ class FitRun:
             step_size=tuned.step_size,
             leapfrogs_per_draw=tuned.leapfrogs_per_draw,
             num_surrogate_transitions=_GAUSSIAN_TRANSITIONS
-            if trained.history.selected == "base"
+            if surrogate.is_gaussian
             else int(np.clip(np.ceil(correlation_time), 1, _MOST_TRANSITIONS)),
             states=states,
             data=data,
@@ -428,28 +361,10 @@ class FitRun:
         )
 
 
-class _Trained(NamedTuple):
-    """A trained network.
-
-    Attributes:
-        network: the network.
-        base: its base, in NumPy.
-        history: of its training.
-        data: what it was trained on.
-        largest_step: that leapfrog can take where it is at its steepest, whitened.
-    """
-
-    network: LatentHNN
-    base: GaussianBase
-    history: TrainingHistory
-    data: TrainingData
-    largest_step: float
-
-
 class _Checked(NamedTuple):
     """A trained network, and how good it is at fresh points."""
 
-    trained: _Trained
+    surrogate: Surrogate
     check: Check
 
 
@@ -459,21 +374,10 @@ def _unchecked(dim: int) -> Check:
     return Check(np.zeros([0, dim]), 0, nothing, nothing, unknown)
 
 
-def _training_steps(num_points: int) -> int:
-    """Enough to see every point some sixty times, and of few sizes: each compiles."""
-    return 3000 * 2 ** max(0, math.ceil(math.log2(num_points / 12_000)))
-
-
 def _typical_error(residual: np.ndarray) -> float:
     """Mean absolute error about the median, errors above a nat counted as one."""
     centred = np.abs(residual - np.median(residual[np.isfinite(residual)]))
     return float(np.mean(np.fmin(centred, 1.0)))
-
-
-def _temperature(dim: int) -> float:
-    """How hot a chain may be that shall still meet what the target's tails are."""
-    # The potential is about dim/2 · T then, and √(dim/2) wide.
-    return 1.0 + min(2.0, 2.0 / np.sqrt(dim))
 
 
 def _correlation_time(draws: np.ndarray) -> float:
