@@ -116,7 +116,8 @@ def _environment(results: list[Record]) -> str:
     versions = table(
         ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
     )
-    suites = ", ".join(f"`{result['suite']}`" for result in results)
+    names = dict.fromkeys(result["suite"] for result in results)
+    suites = ", ".join(f"`{name}`" for name in names)
     if any(result["suite"] == "smoke" for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
     return f"## Environment\n\nSuites: {suites}.\n\n{versions}"
