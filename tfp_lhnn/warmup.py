@@ -34,10 +34,12 @@ def fit(
     point it evaluates is learned from. Then, round by round, a network is trained, NUTS
     is run on the network alone, and the true density and gradient are evaluated at a
     few of the points it went to: first at random, which tells how good the fit is, and
-    then, if it is not good yet, where the error is probably large. It stops when
-    delayed acceptance would accept 95% of the network's proposals, in two rounds in a
-    row that agree with the one before them (`Fit.is_confirmed`), or when the budget is
-    spent.
+    then, if it is not good yet, where the error is probably large. True trajectories
+    set out from the farthest of them, and go on as long as they find what the network
+    does not know or a heavy tail leads farther out. It stops when delayed acceptance
+    would accept 95% of the network's proposals and nothing escapes it, in two rounds in
+    a row that agree with the one before them (`Fit.is_confirmed`), or when the budget
+    is spent. Of a target that is Gaussian to a tenth of a nat no network is trained.
 
     Args:
         target_log_prob_fn: takes the parts of the state, `[n, event...]` each, and
