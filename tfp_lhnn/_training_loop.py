@@ -17,8 +17,10 @@ from tfp_lhnn.network import LatentHNN
 
 __all__ = ["LossCurve", "Points", "Recipe", "TrainingLoop"]
 
-# Points are padded to a power of two, and to no fewer than this.
-_SMALLEST_CAPACITY = 64
+# Points are padded to this, or four times as many, and so on; those held out, usually a
+# tenth, to an eighth of that. Padding costs next to nothing, a new size a compilation.
+_SMALLEST_CAPACITY = 4096
+_HELD_OUT_SHARE = 8
 
 
 class Points(NamedTuple):
@@ -119,14 +121,17 @@ class TrainingLoop:
         unit = float(network.energy_scale.numpy()) if network.separable else 1.0
         centre = np.mean(points.value)
 
-        def prepared(p: Points) -> Points:
+        capacity = _capacity(len(points.value), _SMALLEST_CAPACITY)
+        held_out_capacity = _capacity(len(held_out.value), capacity // _HELD_OUT_SHARE)
+
+        def prepared(p: Points, capacity: int) -> Points:
             arrays = (p.inputs, p.gradient / unit, (p.value - centre) / unit)
-            return Points(*(_padded(x, dtype) for x in arrays))
+            return Points(*(_padded(x, capacity, dtype) for x in arrays))
 
         self._task = _Task(
-            prepared(points),
-            prepared(held_out),
-            _padded(np.ones(len(held_out.value)), dtype),
+            prepared(points, capacity),
+            prepared(held_out, held_out_capacity),
+            _padded(np.ones(len(held_out.value)), held_out_capacity, dtype),
             tf.constant(gradient_scale / unit, dtype),
             tf.constant(unit, dtype),
         )
@@ -173,8 +178,14 @@ class TrainingLoop:
             variable.assign(value)
 
 
-def _padded(x: np.ndarray, dtype: str) -> tf.Tensor:
-    capacity = max(_SMALLEST_CAPACITY, 1 << (len(x) - 1).bit_length())
+def _capacity(number: int, smallest: int) -> int:
+    capacity = smallest
+    while capacity < number:
+        capacity *= 4
+    return capacity
+
+
+def _padded(x: np.ndarray, capacity: int, dtype: str) -> tf.Tensor:
     room = np.zeros([capacity, *x.shape[1:]], dtype)
     room[: len(x)] = x
     return tf.constant(room)
