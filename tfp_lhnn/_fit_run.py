@@ -46,11 +46,8 @@ _MOST_TRANSITIONS = 10
 # After which a NUTS chain on a Gaussian remembers neither where it was nor how far out.
 _GAUSSIAN_TRANSITIONS = 4
 
-# If the Gaussian base, with so many points per dimension, is so good at those held out,
-# it is checked alone; if it was so good at the check, it is once more, fitted to better
-# points; and if it then is so good, no network is trained at all.
-_POINTS_FOR_A_BASE = 3
-_PROMISING_BASE_ERROR = 0.5
+# If the Gaussian base was so good at a check, it is checked once more, fitted to better
+# points; if it then is so good, no network is trained at all.
 _PROMISING_BASE_ACCEPTANCE = 0.9
 _SUFFICIENT_BASE_ERROR = 0.1
 
