@@ -6,12 +6,13 @@ best of several counts, because other load on the machine only ever adds time. T
 density costs nothing; at the end, `padded_target` compares the samplers where a density
 costs a millisecond.
 
-    python benchmarks/kernel.py            # about 15 minutes on two cores
+    python benchmarks/kernel.py            # about 20 minutes on two cores
     python benchmarks/kernel.py --tiny     # a check that it runs
 """
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -27,8 +28,10 @@ import tensorflow_probability as tfp
 import tfp_lhnn
 
 DIM = 10
-TREE_DEPTH = 4  # 15 leapfrogs per draw
-STEP_SIZE = 0.01
+# The default `max_tree_depth` of both, 1023 leapfrogs a draw, and a small one, where
+# what a draw costs besides its 15 leapfrogs counts too.
+DEFAULT_DEPTH, SMALL_DEPTH = 10, 4
+FULL_TREES, SHORT_TREES = 1e-3, 1.0  # step sizes
 
 
 def log_prob(q: tf.Tensor) -> tf.Tensor:
@@ -36,27 +39,29 @@ def log_prob(q: tf.Tensor) -> tf.Tensor:
     return -0.5 * tf.reduce_sum(q**2, axis=-1)
 
 
-def make_kernels() -> dict[str, tfp.mcmc.TransitionKernel]:
+def make_kernels(
+    tree_depth: int, step_size: float = FULL_TREES
+) -> dict[str, tfp.mcmc.TransitionKernel]:
     network = tfp_lhnn.LatentHNN(DIM, hidden_units=(16,), seed=1)
 
     def ours(error_monitor: str, sampling: str) -> tfp.mcmc.TransitionKernel:
         return tfp_lhnn.LatentHNNNoUTurnSampler(
             log_prob,
             network,
-            STEP_SIZE,
-            max_tree_depth=TREE_DEPTH,
+            step_size,
+            max_tree_depth=tree_depth,
             error_monitor=error_monitor,
             trajectory_sampling=sampling,
         )
 
     return {
-        "tfp": tfp.mcmc.NoUTurnSampler(log_prob, STEP_SIZE, max_tree_depth=TREE_DEPTH),
+        "tfp": tfp.mcmc.NoUTurnSampler(log_prob, step_size, max_tree_depth=tree_depth),
         "none": ours("none", "slice"),
         "cooldown": ours("cooldown", "slice"),
         "cooldown multinomial": ours("cooldown", "multinomial"),
         "pointwise": ours("pointwise", "slice"),
         "delayed acceptance": tfp_lhnn.LatentHNNDelayedAcceptanceSampler(
-            log_prob, network, STEP_SIZE, max_tree_depth=TREE_DEPTH
+            log_prob, network, step_size, max_tree_depth=tree_depth
         ),
     }
 
@@ -83,11 +88,14 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure_speed(num_chains: int, num_draws: int, repeats: int) -> dict[str, Any]:
+def measure_speed(
+    tree_depth: int, num_chains: int, num_draws: int, repeats: int
+) -> dict[str, Any]:
     """Microseconds per leapfrog (of all chains together) and seconds to compile."""
     state, seed = tf.zeros([num_chains, DIM]), tf.constant([1, 2])
     samplers = {
-        name: sampler(kernel, num_draws) for name, kernel in make_kernels().items()
+        name: sampler(kernel, num_draws)
+        for name, kernel in make_kernels(tree_depth).items()
     }
     first = {name: seconds(lambda s=s: s(state, seed)) for name, s in samplers.items()}
     times: dict[str, list[float]] = {name: [] for name in samplers}
@@ -97,7 +105,7 @@ def measure_speed(num_chains: int, num_draws: int, repeats: int) -> dict[str, An
     report = {}
     for name, sample in samplers.items():
         leapfrogs = int(tf.reduce_sum(tf.reduce_max(sample(state, seed)[1], axis=-1)))
-        assert leapfrogs == num_draws * (2**TREE_DEPTH - 1), "unequal trees"
+        assert leapfrogs == num_draws * (2**tree_depth - 1), "unequal trees"
         best = min(times[name])
         report[name] = {
             "us_per_leapfrog": 1e6 * best / leapfrogs,
@@ -115,7 +123,9 @@ def peak_memory(name: str, num_chains: int) -> int:
 
 def report_own_peak(name: str, num_chains: int) -> None:
     state = tf.zeros([num_chains, DIM])
-    seconds(lambda: sampler(make_kernels()[name], 4)(state, tf.constant([1, 2])))
+    # What is allocated goes by the largest tree, so short ones will do.
+    kernel = make_kernels(DEFAULT_DEPTH, SHORT_TREES)[name]
+    seconds(lambda: sampler(kernel, 4)(state, tf.constant([1, 2])))
     # Not `ru_maxrss`, which a child process takes over from its parent.
     with open("/proc/self/status") as file:
         (line,) = (line for line in file if line.startswith("VmHWM"))
@@ -133,7 +143,7 @@ def resident_bytes() -> int:
 
 def measure_growth(num_draws: int, chunk: int) -> tuple[int, int]:
     """Resident bytes after a tenth of the chunks and after all of them."""
-    kernel = make_kernels()["cooldown"]
+    kernel = make_kernels(SMALL_DEPTH)["cooldown"]
 
     @tf.function(jit_compile=True, autograph=False)
     def sample(state: tf.Tensor, results: Any, seed: tf.Tensor) -> Any:
@@ -159,11 +169,12 @@ def measure_growth(num_draws: int, chunk: int) -> tuple[int, int]:
     return early, resident_bytes()
 
 
-def print_speed(num_chains: int, report: dict[str, Any]) -> None:
+def print_speed(tree_depth: int, num_chains: int, report: dict[str, Any]) -> None:
     peer = report["tfp"]
     for name, row in report.items():
         print(
-            f"{num_chains:7d}  {name:22s} {row['us_per_leapfrog']:10.1f} us "
+            f"{tree_depth:5d} {num_chains:7d}  {name:22s} "
+            f"{row['us_per_leapfrog']:10.1f} us "
             f"{row['us_per_leapfrog'] / peer['us_per_leapfrog']:6.2f}x "
             f"{row['compile_seconds']:8.1f} s "
             f"{row['compile_seconds'] / peer['compile_seconds']:6.2f}x",
@@ -186,13 +197,17 @@ def main() -> None:
         return
 
     repeats = 2 if args.tiny else 9
-    figures: dict[str, Any] = {"speed": {}}
-    print(" chains  sampler            per leapfrog  ratio   compile  ratio")
-    for num_chains in [2] if args.tiny else args.chains:
-        num_draws = 5 if args.tiny else max(10, 2000 // num_chains)
-        report = measure_speed(num_chains, num_draws, repeats)
-        print_speed(num_chains, report)
-        figures["speed"][num_chains] = report
+    figures: dict[str, Any] = {"speed": []}
+    print("depth  chains  sampler            per leapfrog  ratio   compile  ratio")
+    for tree_depth in [3] if args.tiny else (DEFAULT_DEPTH, SMALL_DEPTH):
+        for num_chains in [2] if args.tiny else args.chains:
+            leapfrogs = 10 if args.tiny else max(1000, 30_000 // num_chains)
+            num_draws = math.ceil(leapfrogs / (2**tree_depth - 1))
+            report = measure_speed(tree_depth, num_chains, num_draws, repeats)
+            print_speed(tree_depth, num_chains, report)
+            figures["speed"].append(
+                {"depth": tree_depth, "chains": num_chains, "samplers": report}
+            )
 
     if not args.tiny:
         few, many = 1024, 131_072
