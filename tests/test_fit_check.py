@@ -52,12 +52,14 @@ class MarchingPilot:
 
     cost = CHAINS * LEAVES
 
-    def __init__(self, log_prob, factor):
+    def __init__(self, log_prob, factor, largest_step=np.inf):
         self._log_prob = log_prob
         self._factor = factor
+        self._largest_step = largest_step
         self.is_hot = np.arange(CHAINS) % 2 == 1
         self.position = np.zeros((CHAINS, 2))
         self.runs = []
+        self.paces = []
 
     def send(self, position, log_prob, gradient, *, spare_hot):
         np.testing.assert_allclose(log_prob, self._log_prob(position))
@@ -66,11 +68,16 @@ class MarchingPilot:
         self.position[rows] = position[: len(rows)]
         self.runs.append(spare_hot)
 
-    def run(self):
+    def run(self, pace):
+        self.paces.append(pace)
         end = np.tile([self._factor, 1.0] * self.position, (LEAVES, 1))
+        is_stable = np.max(pace.step) <= self._largest_step
+        if not is_stable:
+            end[:] = np.nan
         self.last_points = PilotPoints(
             end, self._log_prob(end), np.zeros_like(end), np.arange(len(end))
         )
+        return np.full(CHAINS, float(is_stable))
 
 
 def gaussian(position):
@@ -82,14 +89,14 @@ def heavy_tailed(position):
     return gaussian(np.clip(position, [-1.5, -np.inf], [1.5, np.inf]))
 
 
-def run_check(log_prob, factor, budget):
+def run_check(log_prob, factor, budget, largest_step=np.inf):
     draws = np.random.default_rng(1).standard_normal((64, 16, 2))
     run = SurrogateRun(draws, 0.5, 7.0)
     target = Target(log_prob)
     evaluated = Evaluated(target, budget)
     start = np.zeros((BLOCK, 2))
     evaluated.add(PilotPoints(start, start[:, 0], start, np.zeros(BLOCK, int)))
-    pilot = MarchingPilot(log_prob, factor)
+    pilot = MarchingPilot(log_prob, factor, largest_step)
     generator = np.random.default_rng(2)
     result = check(
         Quadratic(np.eye(2)), run, run, pilot, evaluated, 4 * BLOCK, generator
@@ -111,7 +118,7 @@ def test_a_target_that_the_network_knows_is_looked_at_once():
 def test_trajectories_go_on_as_long_as_they_get_out():
     result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000)
     # All that the check may cost, and only the first time without the hot ones.
-    assert len(pilot.runs) == 4 * BLOCK // pilot.cost
+    assert len(pilot.runs) == 4
     assert pilot.runs == [True] + [False] * (len(pilot.runs) - 1)
     assert result.quality.is_open
     assert result.quality.escaped > 0.1
@@ -119,6 +126,17 @@ def test_trajectories_go_on_as_long_as_they_get_out():
     assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
     # Each run began where the last one ended.
     assert np.max(np.abs(result.position)) > 1.5 ** len(pilot.runs)
+
+
+def test_trajectories_that_diverge_have_seen_nothing():
+    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000, 0.2)
+    # Of a curvature of one: too long twice, then short enough to see the tail.
+    steps = [np.max(pace.step) for pace in pilot.paces]
+    np.testing.assert_allclose(steps[:3], [0.9, 0.4, 0.16], rtol=1e-3)
+    assert result.quality.is_open
+    assert not result.quality.is_good
+    # What they evaluated is paid for all the same.
+    assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
 
 
 @pytest.mark.parametrize("spare", [0, 1, 2])

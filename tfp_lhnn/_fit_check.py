@@ -8,7 +8,7 @@ import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK
 from tfp_lhnn._evaluated import Evaluated
-from tfp_lhnn._pilot import Pilot
+from tfp_lhnn._pilot import LARGEST_STEP, Pace, Pilot
 from tfp_lhnn._refinement import (
     Quality,
     assess,
@@ -16,7 +16,9 @@ from tfp_lhnn._refinement import (
     has_escaped,
     highest_potential,
     potential_quantile,
+    proposal_acceptance,
 )
+from tfp_lhnn._stiffness import largest_frequencies
 from tfp_lhnn._surrogate_chain import SurrogateRun
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE
 from tfp_lhnn.network import LatentHNN
@@ -31,6 +33,14 @@ _ADVANCE = 1.03
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
 _ORDINARY = 0.9
 _FEWEST_EXPEDITIONS = 4
+
+# Steps of an expedition, times the frequency where it starts. If it got so much stiffer
+# on the way that the median acceptance is as low as this, nothing was seen, and the
+# next steps are so many times as long.
+_PRODUCT = 1.0
+_FAILURE = 0.2
+_CAUTION = 0.4
+_SMALLEST_STEP = 1e-3
 
 
 class Check(NamedTuple):
@@ -75,7 +85,7 @@ def check(
         pilot: whose chains run the true trajectories.
         evaluated: which pays.
         number: of points of the two chains, whole blocks; the trajectories may cost
-            as much again, or four of each of the pilot's chains if that is more.
+            half as much again, or four of each of the pilot's chains if that is more.
         generator: of the choice.
     """
     base = network.gaussian_base
@@ -102,10 +112,12 @@ def check(
     ordinary = potential_quantile(-log_prob[own], residual[own], _ORDINARY)
     _, reach = farthest(ordinary)
     is_open = False
-    affordable = max(number // pilot.cost, _FEWEST_EXPEDITIONS)
-    if _acceptance(residual[own]) < POOR_ACCEPTANCE:
+    affordable = max(number // 2 // pilot.cost, _FEWEST_EXPEDITIONS)
+    is_poor = proposal_acceptance(residual[own]) < POOR_ACCEPTANCE
+    if is_poor:
         # What a network does not know even in the bulk is not a tail.
         affordable = 1
+    product = _PRODUCT
     for expedition in range(min(affordable, evaluated.left // pilot.cost)):
         pilot.send(
             position[chosen],
@@ -114,7 +126,8 @@ def check(
             # And the hot ones then go where they please.
             spare_hot=expedition == 0,
         )
-        pilot.run()
+        pace = None if is_poor else _pace(network, pilot.position, product, generator)
+        acceptance = pilot.run(pace)
         leaves = pilot.last_points
         evaluated.add(leaves)
         new = _residual(network, leaves.position, leaves.log_prob)
@@ -122,6 +135,9 @@ def check(
         log_prob = np.concatenate([log_prob, leaves.log_prob])
         gradient = np.concatenate([gradient, leaves.gradient])
         residual = np.concatenate([residual, new])
+        if np.median(acceptance) < _FAILURE:
+            product *= _CAUTION
+            continue
         last_reach = reach
         chosen, reach = farthest(ordinary)
         is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
@@ -137,9 +153,17 @@ def check(
     return Check(position, num_own, potential, residual, quality)
 
 
-def _acceptance(own_residual: np.ndarray) -> float:
-    nothing = np.zeros(0)
-    return assess(own_residual, own_residual, nothing, nothing).acceptance
+def _pace(
+    network: LatentHNN,
+    position: np.ndarray,
+    product: float,
+    generator: np.random.Generator,
+) -> Pace:
+    """Steps that are stable where each chain is, as far as the network knows."""
+    frequency = largest_frequencies(network, position, generator)
+    frequency = np.where(np.isfinite(frequency), frequency, np.inf)
+    step = np.clip(product / np.maximum(frequency, 1e-3), _SMALLEST_STEP, LARGEST_STEP)
+    return Pace(network.gaussian_base, step)
 
 
 def _choice(

@@ -129,7 +129,7 @@ class FitRun:
                 or not pilot.is_settled
                 or pilot.num_gradients < 2 * pilot.cost
             ):
-                acceptance = pilot.run()
+                acceptance = float(np.mean(pilot.run()))
                 phase.update(
                     min(pilot.num_gradients, wanted),
                     acceptance=acceptance,
@@ -165,7 +165,7 @@ class FitRun:
                 # Nothing left to check another one with; this one is known to be as
                 # good as it says.
                 return best, False
-            surrogate = self._train(number)
+            surrogate = self._train(number, try_base=self._base_may_do())
             if not number_to_check:
                 return _Checked(surrogate, _unchecked(self._model.dim)), False
             run, hot, result = self._check(surrogate, pilot, number_to_check, number)
@@ -249,7 +249,7 @@ class FitRun:
         old = checked.check
         if not np.any(np.isfinite(old.residual)):
             return checked
-        new = self._train(len(self._rounds))
+        new = self._train(len(self._rounds), try_base=False)
         residual = old.potential - new.network.potential(old.position).numpy()
         if not _typical_error(residual) <= _typical_error(old.residual):
             return checked
@@ -267,14 +267,17 @@ class FitRun:
             left -= int(_RESERVE * self._budget)
         return BLOCK * max(0, min(max(_FEWEST_BLOCKS, wanted // BLOCK), left // BLOCK))
 
-    def _train(self, number: int) -> Surrogate:
-        """A network of all points so far, or its base if no check was against it."""
+    def _base_may_do(self) -> bool:
+        """Whether no check was against the base alone so far, or only just."""
         last = self._rounds[-1]
-        try_base = last.history is None or (
+        return last.history is None or (
             len(self._rounds) == 2
             and last.history.selected == "base"
             and last.acceptance >= _PROMISING_BASE_ACCEPTANCE
         )
+
+    def _train(self, number: int, *, try_base: bool) -> Surrogate:
+        """A network of all points so far, or, tried first, its base alone."""
         return train_surrogate(
             self._evaluated.data(),
             self._hidden_units,

@@ -15,7 +15,14 @@ import tensorflow_probability as tfp
 from tfp_lhnn.gaussian_base import GaussianBase, fit_gaussian_base, near_points
 from tfp_lhnn.mcmc.integrator import kinetic_energy, select_chains
 
-__all__ = ["NUM_LEAPFROG_STEPS", "Pilot", "PilotPoints", "compile_trajectories"]
+__all__ = [
+    "LARGEST_STEP",
+    "NUM_LEAPFROG_STEPS",
+    "Pace",
+    "Pilot",
+    "PilotPoints",
+    "compile_trajectories",
+]
 
 NUM_LEAPFROG_STEPS = 8
 
@@ -25,7 +32,7 @@ _TARGET_ACCEPTANCE = 0.7
 
 # Whitened steps above this leave no two points of a trajectory close to each other;
 # leapfrog is unstable from 2 on.
-_LARGEST_STEP = 0.9
+LARGEST_STEP = 0.9
 
 
 class PilotPoints(NamedTuple):
@@ -42,6 +49,18 @@ class PilotPoints(NamedTuple):
     log_prob: np.ndarray
     gradient: np.ndarray
     chain: np.ndarray
+
+
+class Pace(NamedTuple):
+    """Steps of one trajectory of every chain, and what they are measured in.
+
+    Attributes:
+        base: that whitens.
+        step: `[chains]`, whitened.
+    """
+
+    base: GaussianBase
+    step: np.ndarray
 
 
 class _State(NamedTuple):
@@ -166,14 +185,23 @@ class Pilot:
             array[rows] = new[: len(rows)]
         self._state = _State(*(tf.constant(array) for array in arrays))
 
-    def run(self) -> float:
-        """One trajectory of every chain; returns the mean acceptance."""
-        scale = self._base.unwhitening
+    def run(self, pace: Pace | None = None) -> np.ndarray:
+        """One trajectory of every chain.
+
+        Args:
+            pace: of this trajectory, if somebody knows better than the pilot itself
+                does by what it met before.
+
+        Returns:
+            Acceptance, `[chains]`.
+        """
+        base, step = (self._base, self._step) if pace is None else pace
+        scale = base.unwhitening
         if self._dense and scale.ndim == 1:
             scale = np.diag(scale)
         dtype = self._state.position.dtype
         # Steps of random length keep periodic motion from coming back to its start.
-        step = self._step * self._generator.uniform(0.7, 1.1, self._step.shape)
+        step = step * self._generator.uniform(0.7, 1.1, step.shape)
         result = self._trajectories(
             self._state,
             tf.constant(scale, dtype),
@@ -185,11 +213,12 @@ class Pilot:
         self._points.append(self._flat(result.leaves))
         self._state = result.state
         acceptance = result.acceptance.numpy()
-        # Quick on purpose: there are only a few dozen trajectories.
-        factor = np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE))
-        self._step = np.minimum(self._step * np.clip(factor, 0.3, 1.6), _LARGEST_STEP)
-        self._precondition()
-        return float(np.mean(acceptance))
+        if pace is None:
+            # Quick on purpose: there are only a few dozen trajectories.
+            factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
+            self._step = np.minimum(self._step * factor, LARGEST_STEP)
+            self._precondition()
+        return acceptance
 
     def _precondition(self) -> None:
         points = self.points

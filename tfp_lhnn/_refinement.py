@@ -12,6 +12,7 @@ __all__ = [
     "has_escaped",
     "highest_potential",
     "potential_quantile",
+    "proposal_acceptance",
     "target_shares",
 ]
 
@@ -143,12 +144,10 @@ def assess(
 ) -> Quality:
     """Quality from errors of the network at fresh points.
 
-    Under the target a draw of `π_θ` has weight `w = e^{−residual}`, so that a proposal
-    is accepted with probability `E_π E_θ min(1, w'/w) = Σ_ij min(w_i, w_j) / (n Σ w)`.
-
-    That says nothing about where `π_θ` hardly goes. A tempered chain goes a little
-    farther, true trajectories where they please; where the target has density there and
-    the network does not know, a chain would stick, and draws from `π_θ` would miss it.
+    Acceptance says nothing about where `π_θ` hardly goes. A tempered chain goes a
+    little farther, true trajectories where they please; where the target has density
+    there and the network does not know, a chain would stick, and draws from `π_θ` would
+    miss it.
 
     Args:
         residual: `U − U_θ` at independent draws of `π_θ`, `[n]`.
@@ -156,16 +155,12 @@ def assess(
         elsewhere_residual: `U − U_θ` at other points, `[m]`.
         elsewhere_potential: `U` there, `[m]`.
     """
-    n = len(residual)
     finite = np.isfinite(residual)
     if not np.any(finite):
         return Quality(np.inf, 0.0, 0.0, 1.0)
     share = target_shares(residual)
     centred = residual[finite] - np.sum(share[finite] * residual[finite])
     energy_error = float(np.sqrt(np.sum(share[finite] * centred**2)))
-    share = np.sort(share)
-    # Sorted, min(w_i, w_j) is the earlier of the two.
-    pairs = np.sum(share * (2 * (n - np.arange(n)) - 1))
     highest = highest_potential(potential, residual)
     counts = np.isfinite(elsewhere_residual) & (elsewhere_potential <= highest)
     tail, escaped = 1.0, 0.0
@@ -174,7 +169,24 @@ def assess(
         escaped = float(np.mean(away))
         log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
         tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
-    return Quality(energy_error, float(pairs / n), tail, escaped)
+    return Quality(energy_error, proposal_acceptance(residual), tail, escaped)
+
+
+def proposal_acceptance(residual: np.ndarray) -> float:
+    """Probability that delayed acceptance takes a proposal of the network.
+
+    Under the target a draw of `π_θ` has weight `w = e^{−residual}`, so that a proposal
+    is accepted with probability `E_π E_θ min(1, w'/w) = Σ_ij min(w_i, w_j) / (n Σ w)`.
+
+    Args:
+        residual: `U − U_θ` at independent draws of `π_θ`, `[n]`.
+    """
+    if not np.any(np.isfinite(residual)):
+        return 0.0
+    n = len(residual)
+    share = np.sort(target_shares(residual))
+    # Sorted, min(w_i, w_j) is the earlier of the two.
+    return float(np.sum(share * (2 * (n - np.arange(n)) - 1)) / n)
 
 
 def frontier(

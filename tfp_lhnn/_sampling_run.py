@@ -109,20 +109,21 @@ def compiling_meanwhile(
 
     What goes wrong with it will do so again, in the open, when the sampler is used.
     """
+    if not target.jit_compile:
+        # There is little to compile, and the target may not expect threads.
+        yield
+        return
 
     def work() -> None:
         with contextlib.suppress(Exception):
             sampler_for(target, network, settings).compile()
 
     thread = threading.Thread(target=work, name="tfp_lhnn-compile")
-    # Without XLA there is little to compile, and the target may not expect threads.
-    if target.jit_compile:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
-        if target.jit_compile:
-            thread.join()
+        thread.join()
 
 
 class _Draws(NamedTuple):

@@ -16,6 +16,11 @@ __all__ = ["NUM_DRAWS", "TARGET_ACCEPTANCE", "SurrogateRun", "run_surrogate_chai
 NUM_DRAWS = 128
 TARGET_ACCEPTANCE = 0.9
 
+_FIRST_STEP = 0.3
+# Draws in which the step is adapted, and draws that follow before any are kept.
+_NUM_ADAPTATION_STEPS = 150
+_NUM_SETTLING_STEPS = 37
+
 
 class SurrogateRun(NamedTuple):
     """Draws from the learned density, in the base's coordinates.
@@ -89,10 +94,6 @@ def _compiled(
     hidden_units: tuple[int, ...],
     activation: Any,
     num_chains: int,
-    num_adaptation_steps: int,
-    num_draws: int,
-    target_accept_prob: float,
-    max_tree_depth: int,
 ) -> tuple[_TemperedNetwork, Any]:
     twin = _TemperedNetwork(
         LatentHNN(dim, hidden_units, activation, base="diagonal", seed=0)
@@ -106,22 +107,21 @@ def _compiled(
             twin.log_prob,
             twin,
             step_size,
-            max_tree_depth=max_tree_depth,
             true_transition_probability=0.0,
         )
         kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
             kernel,
-            num_adaptation_steps,
-            target_accept_prob=target_accept_prob,
+            _NUM_ADAPTATION_STEPS,
+            target_accept_prob=TARGET_ACCEPTANCE,
             step_size_setter_fn=lambda results, step_size: results._replace(
                 step_size=tf.minimum(step_size, largest_step)
             ),
         )
         draws, trace = tfp.mcmc.sample_chain(
-            num_draws,
+            NUM_DRAWS,
             start,
             kernel=kernel,
-            num_burnin_steps=num_adaptation_steps + num_adaptation_steps // 4,
+            num_burnin_steps=_NUM_ADAPTATION_STEPS + _NUM_SETTLING_STEPS,
             trace_fn=lambda _, results: (
                 results.inner_results.step_size,
                 results.inner_results.leapfrogs_taken,
@@ -143,11 +143,6 @@ def run_surrogate_chain(
     seed: np.ndarray,
     *,
     largest_step: float,
-    step_size: float = 0.3,
-    num_adaptation_steps: int = 150,
-    num_draws: int = NUM_DRAWS,
-    target_accept_prob: float = TARGET_ACCEPTANCE,
-    max_tree_depth: int = 10,
     temperature: float = 1.0,
 ) -> SurrogateRun:
     """Draws from `π_θ^(1/T)` of a network, with the step size adapted.
@@ -157,32 +152,19 @@ def run_surrogate_chain(
         start: in the base's coordinates, `[chains, dim]`.
         seed: `[2]` int.
         largest_step: that adaptation may find.
-        step_size: to start adaptation with.
-        num_adaptation_steps: draws in which the step size is adapted; a quarter as many
-            follow before draws are kept.
-        num_draws: draws kept, of every chain.
-        target_accept_prob: for the step size.
-        max_tree_depth: of the trees.
         temperature: `T`.
 
     Returns:
         The draws and the step size.
     """
     twin, run = _compiled(
-        network.dim,
-        network.hidden_units,
-        network.activation,
-        len(start),
-        num_adaptation_steps,
-        num_draws,
-        target_accept_prob,
-        max_tree_depth,
+        network.dim, network.hidden_units, network.activation, len(start)
     )
     twin.network.copy_layers(network)
     twin.temperature.assign(temperature)
     draws, step, leapfrogs = run(
         tf.constant(start, tf.float32),
-        tf.constant(min(step_size, largest_step), tf.float32),
+        tf.constant(min(_FIRST_STEP, largest_step), tf.float32),
         tf.constant(largest_step, tf.float32),
         tf.constant(seed, tf.int32),
     )
