@@ -89,7 +89,7 @@ def heavy_tailed(position):
     return gaussian(np.clip(position, [-1.5, -np.inf], [1.5, np.inf]))
 
 
-def run_check(log_prob, factor, budget, largest_step=np.inf):
+def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradients=0):
     draws = np.random.default_rng(1).standard_normal((64, 16, 2))
     run = SurrogateRun(draws, 0.5, 7.0)
     target = Target(log_prob)
@@ -99,7 +99,14 @@ def run_check(log_prob, factor, budget, largest_step=np.inf):
     pilot = MarchingPilot(log_prob, factor, largest_step)
     generator = np.random.default_rng(2)
     result = check(
-        Quadratic(np.eye(2)), run, run, pilot, evaluated, 4 * BLOCK, generator
+        Quadratic(np.eye(2)),
+        run,
+        run,
+        pilot,
+        evaluated,
+        4 * BLOCK,
+        expedition_gradients,
+        generator,
     )
     return result, pilot, evaluated, target
 
@@ -115,10 +122,13 @@ def test_a_target_that_the_network_knows_is_looked_at_once():
     assert result.quality.is_good
 
 
-def test_trajectories_go_on_as_long_as_they_get_out():
-    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000)
+@pytest.mark.parametrize(("affordable", "expected"), [(0, 4), (6, 6)])
+def test_trajectories_go_on_as_long_as_they_get_out(affordable, expected):
+    result, pilot, evaluated, _ = run_check(
+        heavy_tailed, 1.5, 10_000, expedition_gradients=affordable * CHAINS * LEAVES
+    )
     # All that the check may cost, and only the first time without the hot ones.
-    assert len(pilot.runs) == 4
+    assert len(pilot.runs) == expected
     assert pilot.runs == [True] + [False] * (len(pilot.runs) - 1)
     assert result.quality.is_open
     assert result.quality.escaped > 0.1
@@ -129,7 +139,7 @@ def test_trajectories_go_on_as_long_as_they_get_out():
 
 
 def test_trajectories_that_diverge_have_seen_nothing():
-    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000, 0.2)
+    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000, largest_step=0.2)
     # Of a curvature of one: too long twice, then short enough to see the tail.
     steps = [np.max(pace.step) for pace in pilot.paces]
     np.testing.assert_allclose(steps[:3], [0.9, 0.4, 0.16], rtol=1e-3)

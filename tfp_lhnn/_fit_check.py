@@ -68,6 +68,7 @@ def check(
     pilot: Pilot,
     evaluated: Evaluated,
     number: int,
+    expedition_gradients: int,
     generator: np.random.Generator,
 ) -> Check:
     """Compares network and target.
@@ -84,8 +85,9 @@ def check(
         hot: its tempered chain.
         pilot: whose chains run the true trajectories.
         evaluated: which pays.
-        number: of points of the two chains, whole blocks; the trajectories may cost
-            half as much again, or four of each of the pilot's chains if that is more.
+        number: of points of the two chains, whole blocks.
+        expedition_gradients: that the trajectories may cost, or four of each of the
+            pilot's chains if that is more.
         generator: of the choice.
     """
     base = network.gaussian_base
@@ -112,7 +114,7 @@ def check(
     ordinary = potential_quantile(-log_prob[own], residual[own], _ORDINARY)
     _, reach = farthest(ordinary)
     is_open = False
-    affordable = max(number // 2 // pilot.cost, _FEWEST_EXPEDITIONS)
+    affordable = max(expedition_gradients // pilot.cost, _FEWEST_EXPEDITIONS)
     is_poor = proposal_acceptance(residual[own]) < POOR_ACCEPTANCE
     if is_poor:
         # What a network does not know even in the bulk is not a tail.
@@ -142,7 +144,7 @@ def check(
         chosen, reach = farthest(ordinary)
         is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
         escaped = has_escaped(new, -leaves.log_prob, residual[own], highest)
-        if not (is_open or np.any(escaped)):
+        if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
             break
     potential = -log_prob.astype(np.float64)
     elsewhere = slice(num_own, None)

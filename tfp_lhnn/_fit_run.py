@@ -40,6 +40,9 @@ _PILOT_POINTS = 1536
 # A round of refinement adds this share to the points there are, so that the number of
 # trainings grows with the logarithm of the budget.
 _ROUND_SHARE = 0.3
+# Of that, to check and to learn, each. While there is more of a tail to be found rounds
+# shall be small and many: none gets far ahead of its network.
+_SHARE, _SHARE_IF_OPEN = 0.5, 0.25
 
 _FEWEST_BLOCKS = 6
 _MOST_TRANSITIONS = 10
@@ -157,10 +160,11 @@ class FitRun:
         best: _Checked | None = None
         previous: LatentHNN | None = None
         number = good_rounds = 0
+        share = _SHARE
         while True:
             began = time.perf_counter()
             number += 1
-            number_to_check = self._part_of_round(0.5)
+            number_to_check = self._part_of_round(share)
             if not number_to_check and best is not None:
                 # Nothing left to check another one with; this one is known to be as
                 # good as it says.
@@ -199,7 +203,8 @@ class FitRun:
             if good_rounds == _GOOD_ROUNDS:
                 return checked, True
             previous = surrogate.network
-            self._learn_where_it_is_wrong(checked, run, hot)
+            share = _SHARE_IF_OPEN if quality.is_open else _SHARE
+            self._learn_where_it_is_wrong(checked, run, hot, share)
 
     def _check(
         self, surrogate: Surrogate, pilot: Pilot, number_to_check: int, number: int
@@ -217,6 +222,7 @@ class FitRun:
                 pilot,
                 self._evaluated,
                 number_to_check,
+                self._part_of_round(_SHARE),
                 self._generator,
             )
             spent = self._evaluated.num_gradients
@@ -288,9 +294,9 @@ class FitRun:
         )
 
     def _learn_where_it_is_wrong(
-        self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun
+        self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun, share: float
     ) -> None:
-        number = self._part_of_round(0.5)
+        number = self._part_of_round(share)
         base, result = checked.surrogate.base, checked.check
         finite = np.isfinite(result.residual)
         if not number or not np.any(finite):
