@@ -149,6 +149,13 @@ def test_trajectories_that_diverge_have_seen_nothing():
     assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
 
 
+def test_a_network_is_not_good_if_all_trajectories_diverge():
+    result, pilot, _, _ = run_check(gaussian, 1.5, 10_000, largest_step=0.0)
+    assert len(pilot.runs) == 4
+    assert result.quality.is_open
+    assert not result.quality.is_good
+
+
 @pytest.mark.parametrize("spare", [0, 1, 2])
 def test_the_budget_ends_an_expedition(spare):
     cost = CHAINS * LEAVES

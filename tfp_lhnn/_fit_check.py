@@ -138,6 +138,8 @@ def check(
         gradient = np.concatenate([gradient, leaves.gradient])
         residual = np.concatenate([residual, new])
         if np.median(acceptance) < _FAILURE:
+            # Nobody knows what there is. (Of a poor network nobody asks.)
+            is_open = not is_poor
             product *= _CAUTION
             continue
         last_reach = reach

@@ -50,7 +50,7 @@ class Quality(NamedTuple):
             as much density as to those of `π_θ`; 1 if there are none.
         escaped: share of those points elsewhere that the target wants and `π_θ` shuns.
         is_open: whether true trajectories were still on their way out of a heavy tail
-            when they were stopped.
+            when they were stopped, or diverged, so that nobody knows.
     """
 
     energy_error: float
