@@ -33,7 +33,7 @@ def test_diagonal_gaussian_is_exact_from_five_points():
     scale = np.logspace(-2, 2, dim)
     mean = generator.normal(size=dim)
     q = mean + scale * generator.normal(size=(5, dim))
-    network = tfp_lhnn.LatentHNN(dim, (4,), dtype="float64")
+    network = tfp_lhnn.LatentHNN(dim, (4,), base="diagonal", dtype="float64")
     assert network.whitening.shape == (dim,)
     network.fit_base(q, -(q - mean) / scale**2)
     np.testing.assert_allclose(network.whitening, 1.0 / scale, rtol=1e-9)

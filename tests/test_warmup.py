@@ -223,3 +223,20 @@ def test_points_are_chosen_where_the_error_is_large():
     chosen = choose_points(candidates, known, residual, 100, rng)
     assert len(set(chosen)) == 100
     assert np.mean(candidates[chosen, 0] > 0) > 0.85
+
+
+@pytest.mark.slow
+def test_correlations_are_learned_in_hundreds_of_dimensions():
+    dim, correlation = 200, 0.7
+
+    def log_prob(q):
+        steps = q[..., 1:] - correlation * q[..., :-1]
+        square = tf.reduce_sum(steps**2, axis=-1) / (1.0 - correlation**2)
+        return -0.5 * (q[..., 0] ** 2 + square)
+
+    starts = tf.random.stateless_normal([16, dim], [1, 2])
+    fit = tfp_lhnn.fit(log_prob, starts, 12_000, seed=[3, 4], progress=False)
+    # Regressing dim² slopes takes a few times dim gradients, and is exact.
+    assert fit.num_gradients < 30 * dim
+    assert fit.is_confirmed
+    assert fit.energy_error < 0.01

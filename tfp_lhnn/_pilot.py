@@ -34,6 +34,11 @@ _TARGET_ACCEPTANCE = 0.7
 # leapfrog is unstable from 2 on.
 LARGEST_STEP = 0.9
 
+# Up to here a dense regression takes less time than the eye notices; beyond, one is
+# made only when there are so many times as many points as at the last.
+_CHEAP_DIM = 128
+_WORTHWHILE_GROWTH = 1.25
+
 
 class PilotPoints(NamedTuple):
     """Evaluated points, `n` of them.
@@ -111,6 +116,7 @@ class Pilot:
         first = tf.nest.map_structure(lambda x: x[tf.newaxis], self._state)
         self._points = [self._flat(first)]
         self._is_scaled = False
+        self._num_regressed = 0
         num_chains, dim = position.shape
         self._temperature = np.where(np.arange(num_chains) % 2 == 1, temperature, 1.0)
         self._base = GaussianBase(np.zeros(dim), np.ones(dim))
@@ -227,8 +233,13 @@ class Pilot:
         )
         arrays = [x[finite] for x in points[:3]]
         near = near_points(-arrays[1], arrays[0].shape[1])
-        if np.sum(near) < 2 * NUM_LEAPFROG_STEPS:
+        number = int(np.sum(near))
+        if number < 2 * NUM_LEAPFROG_STEPS or (
+            self._base.location.size > _CHEAP_DIM
+            and number < _WORTHWHILE_GROWTH * self._num_regressed
+        ):
             return
+        self._num_regressed = number
         position, log_prob, gradient = (x[near] for x in arrays)
         try:
             base = fit_gaussian_base(position, gradient, log_prob, dense=self._dense)

@@ -17,10 +17,11 @@ from tfp_lhnn.training_data import TrainingData
 
 __all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
 
-# A dense whitening costs dim² multiplications per call beside the about
-# 2·dim·units + (layers − 1)·units² of the network: up to here it is the smaller part
-# for the default 3 x 100 units. It also has to be learned from about dim² numbers.
-LARGEST_DENSE_DIM = 128
+# A dense whitening costs dim² multiplications per call, beside the about
+# 2·dim·units + (layers − 1)·units² of the network, and a few times dim gradients to
+# learn. Without it, correlations are left to the network, which above a hundred
+# dimensions does not find them; up to here neither cost is out of proportion.
+LARGEST_DENSE_DIM = 1024
 
 _BASES = ("auto", "dense", "diagonal", "none")
 
@@ -57,7 +58,7 @@ class LatentHNN(PhysicsModel):
             function.
         separable: whether the kinetic energy is exact and only the potential learned.
         base: form of the Gaussian base of a separable network: `"dense"`, `"diagonal"`,
-            `"none"` (the plain network of `q`), or `"auto"`: dense up to 128
+            `"none"` (the plain network of `q`), or `"auto"`: dense up to 1024
             dimensions, diagonal beyond. A dense base becomes diagonal where the data
             say so.
         seed: integer that fixes the initial weights.
