@@ -34,7 +34,12 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--suite", nargs="+", choices=[*SUITES, "all"], default=["all"])
-    parser.add_argument("--only", default="", help="run cases whose key contains this")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="run cases whose key contains this, or one of these",
+    )
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
     parser.add_argument(
         "--jobs",
@@ -50,7 +55,9 @@ def main(arguments: list[str] | None = None) -> None:
         _write(pathlib.Path(args.case[1]), run_here(case))
         return
     for name in _ALL if "all" in args.suite else args.suite:
-        cases = [case for case in suite(name) if args.only in case.key]
+        cases = [
+            case for case in suite(name) if any(part in case.key for part in args.only)
+        ]
         if args.list:
             for case in cases:
                 print(case.key, f"{case.chains} x {case.draws}", case.options)
