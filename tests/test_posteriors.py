@@ -29,6 +29,7 @@ NAMES = (
 )
 # Whose fits have to succeed with 10 000 gradients.
 EASY = ("eight_schools_non_centred", "german_credit", "ill_conditioned_gaussian_100")
+FEWEST_EFFECTIVE = 100
 
 
 class Outcome(NamedTuple):
@@ -92,10 +93,15 @@ def test_right_or_loudly_doubted_and_never_worse_for_more_budget(name):
             f"{len(doubts)} warnings {doubts[:1]}"
         )
     for budget, (found, doubts) in outcomes.items():
-        assert doubts or found["z_pass"], f"silently wrong with {budget}"
+        is_right = found["z_pass"] and found["ess_min"] >= FEWEST_EFFECTIVE
+        assert doubts or is_right, f"silently wrong with {budget}"
     if name in EASY:
         assert not outcomes[10_000].doubts
-    for less, more in itertools.pairwise(outcomes.values()):
+    # Chains that do not mix know nothing of their error. They said so: see above.
+    known = [o for o in outcomes.values() if o.found["ess_min"] >= FEWEST_EFFECTIVE]
+    for less, more in itertools.pairwise(known):
         # By the triangle inequality, if the bias has not grown. Both errors above their
         # 95% is rarer than 1 in 400, and the bound needs more than that.
         assert more.error <= less.error + less.chance + more.chance
+    if name != "neals_funnel":
+        assert len(known) >= 2

@@ -104,10 +104,12 @@ class FitRun:
     def result(self) -> Fit:
         """Runs everything."""
         pilot = self._run_pilot()
+        # Checks will send its chains to where no typical draw is.
+        at_rest = pilot.position[~pilot.is_hot]
         checked, is_confirmed = self._refine(pilot)
         if not (is_confirmed and checked.surrogate.is_gaussian):
             checked = self._learn_from_the_last_check(checked)
-        return self._finish(pilot, checked, is_confirmed)
+        return self._finish(at_rest, checked, is_confirmed)
 
     def _run_pilot(self) -> Pilot:
         began = time.perf_counter()
@@ -324,13 +326,15 @@ class FitRun:
         chosen = self._generator.choice(len(share), NUM_CHAINS, p=share)
         return result.position[chosen]
 
-    def _finish(self, pilot: Pilot, checked: _Checked, is_confirmed: bool) -> Fit:
+    def _finish(
+        self, at_rest: np.ndarray, checked: _Checked, is_confirmed: bool
+    ) -> Fit:
         surrogate, result = checked
         data = self._evaluated.data()
         network, base = surrogate.network, surrogate.base
         quality = result.quality
         is_good = quality.acceptance >= POOR_ACCEPTANCE
-        states = self._states(result) if is_good else pilot.position[~pilot.is_hot]
+        states = self._states(result) if is_good else at_rest
         rows = np.arange(NUM_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
             tuned = surrogate.chain(states[rows], self._generator)
