@@ -86,7 +86,7 @@ def gaussian(position):
 
 def heavy_tailed(position):
     """As the network says in the middle, and flat farther out along the first axis."""
-    return gaussian(np.clip(position, [-1.5, -np.inf], [1.5, np.inf]))
+    return gaussian(np.clip(position, [-2.0, -np.inf], [2.0, np.inf]))
 
 
 def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradients=0):

@@ -33,6 +33,8 @@ _ADVANCE = 1.03
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
 _ORDINARY = 0.9
 _FEWEST_EXPEDITIONS = 4
+# Acceptance below which there is enough to learn where the network's chains are.
+_KNOWN_BULK = 0.8
 
 # Steps of an expedition, times the frequency where it starts. If it got so much stiffer
 # on the way that the median acceptance is as low as this, nothing was seen, and the
@@ -115,8 +117,9 @@ def check(
     _, reach = farthest(ordinary)
     is_open = False
     affordable = max(expedition_gradients // pilot.cost, _FEWEST_EXPEDITIONS)
-    is_poor = proposal_acceptance(residual[own]) < POOR_ACCEPTANCE
-    if is_poor:
+    acceptance = proposal_acceptance(residual[own])
+    is_poor = acceptance < POOR_ACCEPTANCE
+    if acceptance < _KNOWN_BULK:
         # What a network does not know even in the bulk is not a tail.
         affordable = 1
     product = _PRODUCT
@@ -129,7 +132,7 @@ def check(
             spare_hot=expedition == 0,
         )
         pace = None if is_poor else _pace(network, pilot.position, product, generator)
-        acceptance = pilot.run(pace)
+        trajectory_acceptance = pilot.run(pace)
         leaves = pilot.last_points
         evaluated.add(leaves)
         new = _residual(network, leaves.position, leaves.log_prob)
@@ -137,7 +140,7 @@ def check(
         log_prob = np.concatenate([log_prob, leaves.log_prob])
         gradient = np.concatenate([gradient, leaves.gradient])
         residual = np.concatenate([residual, new])
-        if np.median(acceptance) < _FAILURE:
+        if np.median(trajectory_acceptance) < _FAILURE:
             # Nobody knows what there is. (Of a poor network nobody asks.)
             is_open = not is_poor
             product *= _CAUTION
