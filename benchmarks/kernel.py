@@ -30,7 +30,7 @@ import tfp_lhnn
 DIM = 10
 # The default `max_tree_depth` of both, 1023 leapfrogs a draw, and a small one, where
 # what a draw costs besides its 15 leapfrogs counts too.
-# Between them, at 5 to 7 and with one chain, the cool-down mode takes 1.5 to 1.6 times
+# Between them, at 5 and 6 and with one chain, the cool-down mode took 1.5 to 1.6 times
 # TFP's time: XLA runs buffers of up to 512 bytes without its scheduler, and TFP's fit.
 DEFAULT_DEPTH, SMALL_DEPTH = 10, 4
 FULL_TREES, SHORT_TREES = 1e-3, 1.0  # step sizes
