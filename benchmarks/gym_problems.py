@@ -20,6 +20,19 @@ from benchmarks.problem import Problem, Truth
 
 __all__ = ["german_credit", "gym_problem", "gym_problem_names"]
 
+# Regressions on the German credit data: the gym's general model, and the one of its
+# own that has the truth and would download the data.
+_GERMAN_CREDIT_MODELS = {
+    "german_credit": ("LogisticRegression", "GermanCreditNumericLogisticRegression"),
+    "german_credit_probit": (
+        "ProbitRegression",
+        "GermanCreditNumericProbitRegression",
+    ),
+    "german_credit_sparse": (
+        "SparseLogisticRegression",
+        "GermanCreditNumericSparseLogisticRegression",
+    ),
+}
 _GERMAN_CREDIT = "data/classification/german/german.data-numeric.txt"
 _GERMAN_CREDIT_MD5 = "dd6d1bd8f4bcc4555b900b9c00955c33"
 
@@ -46,27 +59,32 @@ _CLASSES = {
 
 def gym_problem_names() -> list[str]:
     """Names for `gym_problem`."""
-    return [*_CLASSES, "eight_schools_non_centred", "german_credit"]
+    return [*_CLASSES, "eight_schools_non_centred", *_GERMAN_CREDIT_MODELS]
 
 
 def gym_problem(name: str) -> Problem:
     """One problem of `inference_gym`, by its name here."""
     if name == "eight_schools_non_centred":
         return _non_centred_eight_schools()
-    if name == "german_credit":
-        return german_credit()
+    if name in _GERMAN_CREDIT_MODELS:
+        return german_credit(name)
     targets = _targets()
     model = getattr(targets, _CLASSES[name])()
     return _flat_problem(name, targets, model, _bundled_truth(targets, model), None)
 
 
-def german_credit() -> Problem:
-    """Logistic regression of German credit, 25-D with the intercept, N(0, 1) prior."""
+def german_credit(name: str = "german_credit") -> Problem:
+    """A regression on the German credit data, its intercept last.
+
+    Logistic or probit with N(0, 1) priors, 25-D, or logistic with the gym's sparse
+    prior, 51-D.
+    """
     targets = _targets()
     features, labels = _german_credit_data()
-    # The class with the truth would download the data, but only when evaluated.
-    truth = _bundled_truth(targets, targets.GermanCreditNumericLogisticRegression())
-    model = targets.LogisticRegression(train_features=features, train_labels=labels)
+    general, with_truth = _GERMAN_CREDIT_MODELS[name]
+    # This class would download the data, but only when evaluated.
+    truth = _bundled_truth(targets, getattr(targets, with_truth)())
+    model = getattr(targets, general)(train_features=features, train_labels=labels)
 
     def make_jax_log_prob() -> Callable[[Any], Any]:
         import jax
@@ -82,7 +100,8 @@ def german_credit() -> Problem:
 
         return log_prob
 
-    return _flat_problem("german_credit", targets, model, truth, make_jax_log_prob)
+    twin = make_jax_log_prob if name == "german_credit" else None
+    return _flat_problem(name, targets, model, truth, twin)
 
 
 def _targets() -> Any:
