@@ -118,6 +118,16 @@ def _environment(results: list[Record]) -> str:
     )
     names = dict.fromkeys(result["suite"] for result in results)
     suites = ", ".join(f"`{name}`" for name in names)
+    together = dict.fromkeys(
+        f"`{result['suite']}`"
+        for result in results
+        if int(result["environment"].get("jobs", 1)) > 1
+    )
+    if together:
+        suites += (
+            f". Of {', '.join(together)} several cases ran at a time: seconds there "
+            "are larger than alone, for all samplers alike"
+        )
     if any(result["suite"] == "smoke" for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
     return f"## Environment\n\nSuites: {suites}.\n\n{versions}"
