@@ -122,10 +122,12 @@ def test_a_target_that_the_network_knows_is_looked_at_once():
     assert result.quality.is_good
 
 
-@pytest.mark.parametrize(("affordable", "expected"), [(0, 4), (6, 6)])
-def test_trajectories_go_on_as_long_as_they_get_out(affordable, expected):
+@pytest.mark.parametrize(
+    ("affordable", "factor", "expected"), [(0, 1.2, 4), (6, 1.13, 6)]
+)
+def test_trajectories_go_on_as_long_as_they_get_out(affordable, factor, expected):
     result, pilot, evaluated, _ = run_check(
-        heavy_tailed, 1.5, 10_000, expedition_gradients=affordable * CHAINS * LEAVES
+        heavy_tailed, factor, 10_000, expedition_gradients=affordable * CHAINS * LEAVES
     )
     # All that the check may cost, and only the first time without the hot ones.
     assert len(pilot.runs) == expected
@@ -134,8 +136,21 @@ def test_trajectories_go_on_as_long_as_they_get_out(affordable, expected):
     assert result.quality.escaped > 0.1
     assert not result.quality.is_good
     assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
-    # Each run began where the last one ended.
-    assert np.max(np.abs(result.position)) > 1.5 ** len(pilot.runs)
+    # Each run began where the last one ended, beyond five sds pushed outwards.
+    assert np.max(np.abs(result.position)) > 2.0 * factor ** len(pilot.runs)
+    np.testing.assert_array_equal(pilot.paces[0].push, 0.0)
+    np.testing.assert_allclose(np.abs(pilot.paces[-1].push), [[3.0, 0.0]] * CHAINS)
+
+
+def test_trajectories_do_not_run_away_from_what_the_network_visits():
+    result, pilot, _, _ = run_check(
+        heavy_tailed, 1.5, 10_000, expedition_gradients=20 * CHAINS * LEAVES
+    )
+    # Its chain's draws end at about 3.5: two and a half times that, and once more.
+    assert len(pilot.runs) < 10
+    assert 5.0 < np.max(np.abs(result.position)) < 1.5 * 2.5 * 4.0
+    assert not result.quality.is_open
+    assert not result.quality.is_good
 
 
 def test_trajectories_that_diverge_have_seen_nothing():
@@ -143,7 +158,7 @@ def test_trajectories_that_diverge_have_seen_nothing():
     # Of a curvature of one: too long twice, then short enough to see the tail.
     steps = [np.max(pace.step) for pace in pilot.paces]
     np.testing.assert_allclose(steps[:3], [0.9, 0.4, 0.16], rtol=1e-3)
-    assert result.quality.is_open
+    assert result.quality.escaped > 0.1
     assert not result.quality.is_good
     # What they evaluated is paid for all the same.
     assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost

@@ -7,10 +7,10 @@ from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn._fit_run import least_budget
+from tfp_lhnn._frontier import Yardstick, frontier
 from tfp_lhnn._refinement import (
     assess,
     choose_points,
-    frontier,
     highest_potential,
     target_shares,
 )
@@ -180,18 +180,27 @@ def test_the_frontier_is_where_the_target_ends_not_where_the_network_goes():
     z = np.concatenate([own, hot])
     potential = 0.5 * np.sum(z**2, axis=-1)
     highest = highest_potential(potential[:400], residual)
-    chosen, far = frontier(z, own, potential <= highest)
+    yardstick = Yardstick.of_draws(own)
+    distance = yardstick.distance(z)
+    chosen, far = frontier(distance, potential <= highest)
     assert not np.any(chosen < 20)
     # Up to the 98 % quantile of the potential, a chi square, and two nats more.
     expected = 0.5 * stats.chi2(3).ppf(0.98) + 2.0
     assert highest == pytest.approx(expected, abs=0.5)
     assert np.all(potential[chosen] <= highest)
-    distance = np.max(np.abs((z - own.mean(axis=0)) / own.std(axis=0)), axis=-1)
-    np.testing.assert_allclose(far, distance[chosen])
+    expected = np.max(np.abs((z - own.mean(axis=0)) / own.std(axis=0)), axis=-1)
+    np.testing.assert_allclose(far, expected[chosen])
     assert np.all(np.diff(far) <= 0.0)
     nothing = highest_potential(np.full(400, np.inf), np.full(400, np.inf))
-    nowhere, _ = frontier(z, own, np.full(500, np.inf) <= nothing)
+    nowhere, _ = frontier(distance, np.full(500, np.inf) <= nothing)
     assert len(nowhere) == 0
+
+
+def test_outward_is_away_from_the_centre_where_a_point_is_farthest_out():
+    yardstick = Yardstick(np.array([1.0, 0.0]), np.array([1.0, 10.0]))
+    z = np.array([[-2.0, 5.0], [2.0, 50.0]])
+    np.testing.assert_allclose(yardstick.distance(z), [3.0, 5.0])
+    np.testing.assert_allclose(yardstick.outward(z), [[-1.0, 0.0], [0.0, 1.0]])
 
 
 def test_shares_of_the_target():

@@ -8,11 +8,11 @@ import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK
 from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._frontier import Yardstick, frontier
 from tfp_lhnn._pilot import LARGEST_STEP, Pace, Pilot
 from tfp_lhnn._refinement import (
     Quality,
     assess,
-    frontier,
     has_escaped,
     highest_potential,
     potential_quantile,
@@ -26,12 +26,18 @@ from tfp_lhnn.network import LatentHNN
 __all__ = ["Check", "check"]
 
 # Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
-# trajectories go on as long as each gets so many times as far as the last.
+# trajectories go on as long as each gets so many times as far as the last, pushed
+# outwards by a momentum of so many standard deviations.
 _HEAVY_TAIL = 5.0
 _ADVANCE = 1.03
+_PUSH = 3.0
 # How far a tail may lead: as long as points in it are no less likely than all but so
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
 _ORDINARY = 0.9
+# And so many times as far as all but a few of the network's draws: what it knows it
+# visits about as often as it should.
+_AHEAD = 2.5
+_FEW = 0.001
 _FEWEST_EXPEDITIONS = 4
 # Acceptance below which there is enough to learn where the network's chains are.
 _KNOWN_BULK = 0.8
@@ -103,18 +109,22 @@ def check(
     residual = _residual(network, position, log_prob)
     own = slice(num_own)
     highest = highest_potential(-log_prob[own], residual[own])
-    z_own = draws[own]
+    yardstick = Yardstick.of_draws(draws[own])
+    usual = yardstick.distance(_draws(run))
+    farthest = max(_AHEAD * float(np.quantile(usual, 1.0 - _FEW)), _HEAVY_TAIL)
 
-    def farthest(highest: float) -> tuple[np.ndarray, float]:
+    def starts(highest: float) -> tuple[np.ndarray, float]:
         """Where expeditions start: indices, and how far out that is on average."""
-        order, distance = frontier(base.whiten(position), z_own, -log_prob <= highest)
+        distance = yardstick.distance(base.whiten(position))
+        is_eligible = (-log_prob <= highest) & (distance <= farthest)
+        order, distance = frontier(distance, is_eligible)
         number = len(pilot.is_hot)
         return order[:number], float(np.mean(distance[:number])) if len(order) else 0.0
 
     # The first time just beyond what the network's chains meet.
-    chosen, _ = farthest(highest)
+    chosen, _ = starts(highest)
     ordinary = potential_quantile(-log_prob[own], residual[own], _ORDINARY)
-    _, reach = farthest(ordinary)
+    _, reach = starts(ordinary)
     is_open = False
     affordable = max(expedition_gradients // pilot.cost, _FEWEST_EXPEDITIONS)
     acceptance = proposal_acceptance(residual[own])
@@ -131,7 +141,12 @@ def check(
             # And the hot ones then go where they please.
             spare_hot=expedition == 0,
         )
-        pace = None if is_poor else _pace(network, pilot.position, product, generator)
+        pace = None
+        if not is_poor:
+            pace = _pace(network, pilot.position, product, generator)
+            if reach > _HEAVY_TAIL:
+                outward = yardstick.outward(base.whiten(pilot.position))
+                pace = pace._replace(push=_PUSH * outward)
         trajectory_acceptance = pilot.run(pace)
         leaves = pilot.last_points
         evaluated.add(leaves)
@@ -146,7 +161,7 @@ def check(
             product *= _CAUTION
             continue
         last_reach = reach
-        chosen, reach = farthest(ordinary)
+        chosen, reach = starts(ordinary)
         is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
         escaped = has_escaped(new, -leaves.log_prob, residual[own], highest)
         if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
@@ -170,14 +185,18 @@ def _pace(
     frequency = largest_frequencies(network, position, generator)
     frequency = np.where(np.isfinite(frequency), frequency, np.inf)
     step = np.clip(product / np.maximum(frequency, 1e-3), _SMALLEST_STEP, LARGEST_STEP)
-    return Pace(network.gaussian_base, step)
+    return Pace(network.gaussian_base, step, np.zeros(position.shape))
 
 
 def _choice(
     run: SurrogateRun, number: int, generator: np.random.Generator
 ) -> np.ndarray:
-    draws = run.position.reshape(-1, run.position.shape[-1])
+    draws = _draws(run)
     return draws[generator.choice(len(draws), number, replace=False)]
+
+
+def _draws(run: SurrogateRun) -> np.ndarray:
+    return run.position.reshape(-1, run.position.shape[-1])
 
 
 def _residual(

@@ -62,10 +62,12 @@ class Pace(NamedTuple):
     Attributes:
         base: that whitens.
         step: `[chains]`, whitened.
+        push: momentum beside the random one, whitened, `[chains, dim]`.
     """
 
     base: GaussianBase
     step: np.ndarray
+    push: np.ndarray
 
 
 class _State(NamedTuple):
@@ -201,7 +203,10 @@ class Pilot:
         Returns:
             Acceptance, `[chains]`.
         """
-        base, step = (self._base, self._step) if pace is None else pace
+        is_own = pace is None
+        base, step, push = pace or Pace(
+            self._base, self._step, np.zeros(self._state.position.shape)
+        )
         scale = base.unwhitening
         if self._dense and scale.ndim == 1:
             scale = np.diag(scale)
@@ -213,13 +218,14 @@ class Pilot:
             tf.constant(scale, dtype),
             tf.constant(step[:, np.newaxis], dtype),
             tf.constant(self._temperature, dtype),
+            tf.constant(push, dtype),
             tf.constant(self._is_far()),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
         self._points.append(self._flat(result.leaves))
         self._state = result.state
         acceptance = result.acceptance.numpy()
-        if pace is None:
+        if is_own:
             # Quick on purpose: there are only a few dozen trajectories.
             factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
             self._step = np.minimum(self._step * factor, LARGEST_STEP)
@@ -284,8 +290,8 @@ def compile_trajectories(
 
     Returns:
         A function of state, scale (`[dim]` or `[dim, dim]`: position per whitened
-        unit), step `[chains, 1]`, temperature `[chains]`, which chains shall go
-        downhill, `[chains]`, and seed.
+        unit), step `[chains, 1]`, temperature `[chains]`, a push (`[chains, dim]`:
+        whitened momentum), which chains shall go downhill, `[chains]`, and seed.
     """
 
     def run(
@@ -293,13 +299,15 @@ def compile_trajectories(
         scale: tf.Tensor,
         step: tf.Tensor,
         temperature: tf.Tensor,
+        push: tf.Tensor,
         downhill: tf.Tensor,
         seed: Any,
     ) -> _Trajectory:
         momentum_seed, choice_seed = tf.unstack(tfp.random.split_seed(seed))
         shape, dtype = tf.shape(state.position), state.position.dtype
         momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
-        momentum *= tf.where(downhill, 0.0, tf.sqrt(temperature))[:, tf.newaxis]
+        momentum = momentum * tf.sqrt(temperature)[:, tf.newaxis] + push
+        momentum = tf.where(downhill[:, tf.newaxis], 0.0, momentum)
         leaves, energies = _leapfrogs(log_prob, state, momentum, scale, step)
         first = kinetic_energy(momentum, None) - state.log_prob
         gain = (first - energies) / temperature

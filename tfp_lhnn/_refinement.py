@@ -8,7 +8,6 @@ __all__ = [
     "Quality",
     "assess",
     "choose_points",
-    "frontier",
     "has_escaped",
     "highest_potential",
     "potential_quantile",
@@ -187,31 +186,6 @@ def proposal_acceptance(residual: np.ndarray) -> float:
     share = np.sort(target_shares(residual))
     # Sorted, min(w_i, w_j) is the earlier of the two.
     return float(np.sum(share * (2 * (n - np.arange(n)) - 1)) / n)
-
-
-def frontier(
-    z: np.ndarray, own_draws: np.ndarray, is_relevant: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Points of some density that are the farthest out in any one coordinate.
-
-    What lies beyond them the network may know nothing of, and its own chain is the last
-    to find out.
-
-    Args:
-        z: whitened points, `[n, dim]`.
-        own_draws: draws of `π_θ`, whitened, which tell how far is far, `[m, dim]`.
-        is_relevant: which points have some density, `[n]` bool.
-
-    Returns:
-        Indices of relevant points, the farthest first, `[k]`; and how many standard
-        deviations of the draws they are from their mean, `[k]`.
-    """
-    relevant = np.flatnonzero(is_relevant)
-    scale = np.maximum(np.std(own_draws, axis=0), 1e-12)
-    centred = (z[relevant] - np.mean(own_draws, axis=0)) / scale
-    distance = np.max(np.abs(centred), axis=-1)
-    order = np.argsort(-distance)
-    return relevant[order], distance[order]
 
 
 def choose_points(
