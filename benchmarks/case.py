@@ -20,8 +20,6 @@ from benchmarks.suites import Case
 
 __all__ = ["run_apart", "run_here"]
 
-_SEED = 5
-
 
 def run_apart(case: Case) -> dict[str, Any]:
     """The record of a case, run in a process of its own.
@@ -78,7 +76,7 @@ def _measured(case: Case) -> dict[str, Any]:
     problem = make_problem(case.problem)
     sampler = SAMPLERS[case.sampler].load()
     before = _megabytes()
-    run = sampler(problem, case.chains, case.draws, _SEED, **case.options)
+    run = sampler(problem, case.chains, case.draws, case.seed, **case.options)
     peak = _megabytes()
     return {
         "status": "ok",

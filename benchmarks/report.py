@@ -7,27 +7,23 @@ python -m benchmarks.report --results FILE... --output FOLDER
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import pathlib
 
+from benchmarks.cells import bias, flags, title, z
 from benchmarks.claims import claims
 from benchmarks.figures import draw_figures
 from benchmarks.markdown import number, table
 from benchmarks.metrics import METRICS
+from benchmarks.paper_tables import paper_section, peers_section, seeds_section
 from benchmarks.run import RESULTS
 from benchmarks.samplers import SAMPLERS
 from benchmarks.summary import (
-    PAPER,
     Record,
-    best_nuts,
-    break_even,
     cost_for,
-    ess_per_gradient_at,
     find,
     load,
     predicted_seconds,
-    ratio,
     series,
     stored,
 )
@@ -72,37 +68,18 @@ def page(
         "quantities they fail more often than their nominal rate says.",
         _environment(results),
         _claims(records),
-        _paper(records),
-        _peers(records),
+        paper_section(records),
+        peers_section(records),
         _gym(records),
         _cost(records),
         _growth(records),
         _budget(records),
+        seeds_section(records),
         _figures(figures),
         _left_out(results, records),
         _metrics(),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def _title(record: Record) -> str:
-    return SAMPLERS[record["sampler"]].title
-
-
-def _bias(record: Record) -> str:
-    metrics = record["metrics"]
-    return f"{number(metrics['b2'])} ({number(metrics['b2_noise'])})"
-
-
-def _z(record: Record) -> str:
-    metrics = record["metrics"]
-    worst = max(metrics["z_mean"], metrics["z_sd"])
-    verdict = "pass" if metrics["z_pass"] else "**fail**"
-    return f"{worst:.1f} of {metrics['z_limit']:.1f}, {verdict}"
-
-
-def _flags(record: Record) -> str:
-    return str(len(record["warnings"]) or "none")
 
 
 def _environment(results: list[Record]) -> str:
@@ -141,124 +118,6 @@ def _claims(records: list[Record]) -> str:
     )
 
 
-def _paper(records: list[Record]) -> str:
-    parts = []
-    paper = find(records, suite="paper")
-    for problem in dict.fromkeys(record["problem"] for record in paper):
-        rows = [_paper_row(r) for r in paper if r["problem"] == problem]
-        heading = f"### {problem}"
-        if problem in PAPER:
-            row = PAPER[problem]
-            for name, gradients, value in (
-                ("paper: LHNN-NUTS", row.lhnn_gradients, row.lhnn),
-                ("paper: NUTS, fixed step", row.nuts_gradients, row.nuts),
-            ):
-                blank = ["-"] * (len(_PAPER_HEAD) - 6)
-                times = number(ratio(value, row.lhnn))
-                rows.append(
-                    [name, "-", number(gradients), "-", number(value), times, *blank]
-                )
-        parts.append(f"{heading}\n\n{table(_PAPER_HEAD, rows)}{_tails(paper, problem)}")
-    if not parts:
-        return ""
-    return "## The paper's posteriors\n\n" + "\n\n".join(parts)
-
-
-_PAPER_HEAD = [
-    "sampler",
-    "chains x draws",
-    "gradients",
-    "kept",
-    "ESS / gradient",
-    "times the paper's LHNN-NUTS",
-    "ESS / kept gradient",
-    "densities",
-    "ESS x",
-    "ESS x²",
-    "ESS / gradient at 100 000 draws",
-    "b² (by chance)",
-    "worst z",
-    "R-hat",
-    "seconds: compile, warm-up, draws",
-    "own warnings",
-]
-
-
-def _paper_row(record: Record) -> list[str]:
-    metrics = record["metrics"]
-    row = PAPER.get(record["problem"])
-    times = ratio(metrics["ess_per_gradient"], row.lhnn) if row else math.nan
-    kept = ratio(metrics["ess_min"], metrics["gradients_kept"])
-    seconds = (f"{metrics[f'seconds_{n}']:.1f}" for n in ("compiling", "warmup"))
-    return [
-        _title(record),
-        f"{record['chains']} x {record['num_kept'] // record['chains']}",
-        number(metrics["gradients"]),
-        number(metrics["gradients_kept"]),
-        number(metrics["ess_per_gradient"]),
-        number(times),
-        number(kept),
-        number(metrics["densities"]),
-        f"{number(metrics['ess_min'])} (mean {number(metrics['ess_mean'])})",
-        f"{number(metrics['ess_min_squares'])} "
-        f"(mean {number(metrics['ess_mean_squares'])})",
-        number(ess_per_gradient_at(record, 100_000)),
-        _bias(record),
-        _z(record),
-        number(metrics["r_hat"]),
-        f"{', '.join(seconds)}, {metrics['seconds_sampling']:.1f}",
-        _flags(record),
-    ]
-
-
-def _tails(records: list[Record], problem: str) -> str:
-    found = [r for r in records if r["problem"] == problem and r["tail_truths"]]
-    if not found:
-        return ""
-    names = list(found[0]["tail_truths"])
-    rows = [["truth", *(number(found[0]["tail_truths"][n]) for n in names), "0"]]
-    for record in found:
-        values = [number(record["metrics"][f"tail/{name}"]) for name in names]
-        rows.append([_title(record), *values, _bias(record)])
-    return "\n\n" + table(["tail", *names, "b² (by chance)"], rows)
-
-
-def _peers(records: list[Record]) -> str:
-    paper = [record for record in records if record["suite"] == "paper"]
-    rows = []
-    for ours in find(paper, sampler="ours"):
-        for what in ("gradients", "calls", "seconds"):
-            rival = best_nuts(paper, ours["problem"], what)
-            if rival is None:
-                continue
-            costs = [cost_for(record, what, 1e4) for record in (ours, rival)]
-            rows.append(
-                [
-                    ours["problem"],
-                    what,
-                    number(costs[0]),
-                    f"{number(costs[1])} ({_title(rival)})",
-                    number(ratio(costs[1], costs[0])),
-                    number(break_even(ours, rival, what)),
-                    f"{_bias(ours)}; {_bias(rival)}",
-                ]
-            )
-    if not rows:
-        return ""
-    head = [
-        "problem",
-        "cost",
-        "delayed acceptance",
-        "best tuned NUTS",
-        "times fewer",
-        "break-even, ESS",
-        "b² (by chance), ours; its",
-    ]
-    return "## For 10 000 effective samples, warm-up and training included\n\n" + table(
-        head, rows
-    )
-
-
 def _gym(records: list[Record]) -> str:
     found = find(records, suite="gym")
     if not found:
@@ -267,15 +126,15 @@ def _gym(records: list[Record]) -> str:
         [
             record["problem"],
             str(record["dim"]),
-            _title(record),
+            title(record),
             number(record["metrics"]["gradients"]),
             number(record["metrics"]["ess_min"]),
             number(record["metrics"]["ess_per_gradient"]),
-            _bias(record),
-            _z(record),
+            bias(record),
+            z(record),
             number(record["metrics"]["r_hat"]),
             f"{record['metrics']['seconds']:.0f}",
-            _flags(record),
+            flags(record),
         ]
         for record in found
     ]
@@ -291,15 +150,15 @@ def _cost(records: list[Record]) -> str:
     rows = [
         [
             record["problem"],
-            _title(record),
+            title(record),
             number(record["metrics"]["gradients"]),
             number(record["metrics"]["densities"]),
             number(record["metrics"]["ess_min"]),
             number(record["metrics"]["seconds"]),
             number(record["metrics"]["ess_per_second"]),
             number(cost_for(record, "seconds", 1e4)),
-            _bias(record),
-            _z(record),
+            bias(record),
+            z(record),
         ]
         for record in found
     ]
@@ -312,7 +171,7 @@ def _predicted(records: list[Record]) -> str:
     lines = []
     for sampler in ("ours", "tfp_nuts"):
         x, found = series(records, "milliseconds", suite="cost", sampler=sampler)
-        if found:
+        if found and x[-1] < 100.0:
             seconds = predicted_seconds(found[-1], x[-1], 100.0, 1e4)
             lines.append(f"{SAMPLERS[sampler].title}: {number(seconds)} s")
     if not lines:
@@ -329,14 +188,14 @@ def _growth(records: list[Record]) -> str:
         [
             record["problem"],
             f"{record['vary']} {record['value']:g}",
-            _title(record),
+            title(record),
             number(record["metrics"]["gradients"]),
             number(record["metrics"]["ess_min"]),
             number(record["metrics"]["seconds_warmup"]),
             number(record["metrics"]["seconds_sampling"]),
             number(record["memory_mb"]),
             number(record["memory_mb"] - record["memory_before_mb"]),
-            _bias(record),
+            bias(record),
         ]
         for record in found
     ]
@@ -355,9 +214,9 @@ def _budget(records: list[Record]) -> str:
             number(record["metrics"]["gradients"]),
             number(record["metrics"]["ess_min"]),
             number(record["metrics"]["ess_per_gradient"]),
-            _bias(record),
-            _z(record),
-            _flags(record),
+            bias(record),
+            z(record),
+            flags(record),
         ]
         for record in find(records, suite="budget")
     ]

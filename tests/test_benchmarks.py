@@ -9,7 +9,7 @@ import statistics
 import numpy as np
 import pytest
 
-from benchmarks import claims, metrics, report, run, suites, summary
+from benchmarks import claims, metrics, paper_tables, report, run, suites, summary
 from benchmarks.problem import Problem, Run, Seconds, Tally, Truth
 from benchmarks.samplers import SAMPLERS
 
@@ -139,6 +139,35 @@ def test_page_names_what_was_left_out_and_every_bias(records, tmp_path):
     assert "0.002 (0.001)" in page
     assert list((tmp_path / "figures").glob("bench_growth_dim_*.png"))
     assert not re.search(r"\bnan\b", page)
+
+
+def test_other_seeds_have_a_table_with_their_tails(records):
+    record = one(records, problem="rosenbrock:10", sampler="ours")
+    others = [
+        record | {"suite": "seeds", "vary": "seed", "value": seed, "draws": 2000}
+        for seed in (2, 1)
+    ]
+    lines = paper_tables.seeds_section(others).splitlines()
+    assert lines[0].startswith("## Other seeds: rosenbrock:10")
+    # Head, rule, the truth, and the seeds in their order.
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| truth", "| 1", "| 2"]
+    truth, measured = (
+        [float(cell) for cell in line.split(" | ")[4:7]] for line in lines[4:6]
+    )
+    assert truth == pytest.approx(list(record["tail_truths"].values()), rel=0.01)
+    tails = [record["metrics"][f"tail/{name}"] for name in record["tail_truths"]]
+    assert measured == pytest.approx(tails, rel=0.01)
+    assert paper_tables.seeds_section(records) == ""
+
+
+def test_cases_that_measure_time_run_alone(monkeypatch, tmp_path):
+    jobs = {}
+    monkeypatch.setattr(
+        run, "run_suite", lambda name, cases, folder, n: jobs.update({name: n})
+    )
+    names = ["paper", "cost", "growth", "budget"]
+    run.main(["--suite", *names, "--jobs", "2", "--output", str(tmp_path)])
+    assert jobs == {"paper": 2, "cost": 1, "growth": 1, "budget": 2}
 
 
 def test_the_last_record_of_each_case_counts(tmp_path):
