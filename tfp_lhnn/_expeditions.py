@@ -1,0 +1,181 @@
+"""True trajectories from the edge of what a network knows: what lies beyond?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._frontier import Yardstick, frontier
+from tfp_lhnn._pilot import LARGEST_STEP, Pace, Pilot, PilotPoints
+from tfp_lhnn._refinement import (
+    has_escaped,
+    highest_potential,
+    potential_quantile,
+    proposal_acceptance,
+)
+from tfp_lhnn._stiffness import largest_frequencies
+from tfp_lhnn.fit_result import POOR_ACCEPTANCE
+from tfp_lhnn.network import LatentHNN
+
+__all__ = ["Compared", "explore"]
+
+# Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
+# trajectories go on as long as each gets so many times as far as the last, pushed
+# outwards by a momentum of so many standard deviations.
+_HEAVY_TAIL = 5.0
+_ADVANCE = 1.03
+_PUSH = 3.0
+# How far a tail may lead: as long as points in it are no less likely than all but so
+# many of the target's draws. (Its lowest points are; most of its mass is not there.)
+_ORDINARY = 0.9
+# And so many times as far as all but a few of the network's draws: what it knows it
+# visits about as often as it should.
+_AHEAD = 2.5
+_FEW = 0.001
+_FEWEST_EXPEDITIONS = 4
+# Acceptance below which there is enough to learn where the network's chains are.
+_KNOWN_BULK = 0.8
+
+# Steps of an expedition, times the frequency where it starts. If it got so much stiffer
+# on the way that the median acceptance is as low as this, nothing was seen, and the
+# next steps are so many times as long.
+_PRODUCT = 1.0
+_FAILURE = 0.2
+_CAUTION = 0.4
+_SMALLEST_STEP = 1e-3
+
+
+class Compared(NamedTuple):
+    """Points where both the target and the network were evaluated, `n` of them.
+
+    Attributes:
+        position: `[n, dim]`.
+        log_prob: of the target, `[n]`.
+        gradient: of that, `[n, dim]`.
+        residual: `U − U_θ`, `[n]`.
+    """
+
+    position: np.ndarray
+    log_prob: np.ndarray
+    gradient: np.ndarray
+    residual: np.ndarray
+
+    @classmethod
+    def with_network(cls, network: LatentHNN, points: PilotPoints) -> Compared:
+        """Points at which the target is known."""
+        energy = network.potential(points.position).numpy().astype(np.float64)
+        residual = -points.log_prob.astype(np.float64) - energy
+        return cls(points.position, points.log_prob, points.gradient, residual)
+
+    def first(self, number: int) -> Compared:
+        """The first so many."""
+        return Compared(*(x[:number] for x in self))
+
+    def and_others(self, others: Compared) -> Compared:
+        """These, then those."""
+        return Compared(
+            *(np.concatenate(x) for x in zip(self, others, strict=True)),
+        )
+
+
+def explore(
+    network: LatentHNN,
+    draws: np.ndarray,
+    own_draws: np.ndarray,
+    compared: Compared,
+    pilot: Pilot,
+    evaluated: Evaluated,
+    affordable: int,
+    generator: np.random.Generator,
+) -> tuple[Compared, bool]:
+    """Sends true trajectories out as long as they find something new.
+
+    The first start at the frontier of the points compared so far. While trajectories
+    escape the network, or get ever farther out along a heavy tail, others follow from
+    where they came to.
+
+    Args:
+        network: whose edge it is.
+        draws: of its chain, all there are, whitened, `[m, dim]`.
+        own_draws: some of them, `[k, dim]`.
+        compared: points so far; the first of them are `own_draws`.
+        pilot: whose chains run the trajectories.
+        evaluated: which pays.
+        affordable: gradients that this may cost, or four trajectories of each of the
+            pilot's chains if that is more.
+        generator: of random directions.
+
+    Returns:
+        All points compared; and whether trajectories were still on their way out when
+        they were stopped, or diverged, so that nobody knows.
+    """
+    base, own = network.gaussian_base, compared.first(len(own_draws))
+    highest = highest_potential(-own.log_prob, own.residual)
+    ordinary = potential_quantile(-own.log_prob, own.residual, _ORDINARY)
+    yardstick = Yardstick.of_draws(own_draws)
+    usual = float(np.quantile(yardstick.distance(draws), 1.0 - _FEW))
+    farthest = max(_AHEAD * usual, _HEAVY_TAIL)
+    acceptance = proposal_acceptance(own.residual)
+    is_poor = acceptance < POOR_ACCEPTANCE
+    number = max(affordable // pilot.cost, _FEWEST_EXPEDITIONS)
+    if acceptance < _KNOWN_BULK:
+        # What a network does not know even in the bulk is not a tail.
+        number = 1
+
+    def starts(highest: float) -> tuple[np.ndarray, float]:
+        """Where trajectories start: indices, and how far out that is on average."""
+        distance = yardstick.distance(base.whiten(compared.position))
+        is_eligible = (-compared.log_prob <= highest) & (distance <= farthest)
+        order, distance = frontier(distance, is_eligible)
+        chains = len(pilot.is_hot)
+        return order[:chains], float(np.mean(distance[:chains])) if len(order) else 0.0
+
+    # The first time just beyond what the network's chains meet.
+    chosen, _ = starts(highest)
+    _, reach = starts(ordinary)
+    is_open, product = False, _PRODUCT
+    for expedition in range(min(number, evaluated.left // pilot.cost)):
+        pilot.send(
+            compared.position[chosen],
+            compared.log_prob[chosen],
+            compared.gradient[chosen],
+            # And the hot ones then go where they please.
+            spare_hot=expedition == 0,
+        )
+        pace = None
+        if not is_poor:
+            pace = _pace(network, pilot.position, product, generator)
+            if reach > _HEAVY_TAIL:
+                outward = yardstick.outward(base.whiten(pilot.position))
+                pace = pace._replace(push=_PUSH * outward)
+        trajectory_acceptance = pilot.run(pace)
+        evaluated.add(pilot.last_points)
+        new = Compared.with_network(network, pilot.last_points)
+        compared = compared.and_others(new)
+        if np.median(trajectory_acceptance) < _FAILURE:
+            # Nobody knows what there is. (Of a poor network nobody asks.)
+            is_open = not is_poor
+            product *= _CAUTION
+            continue
+        last_reach = reach
+        chosen, reach = starts(ordinary)
+        is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
+        escaped = has_escaped(new.residual, -new.log_prob, own.residual, highest)
+        if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
+            break
+    return compared, is_open
+
+
+def _pace(
+    network: LatentHNN,
+    position: np.ndarray,
+    product: float,
+    generator: np.random.Generator,
+) -> Pace:
+    """Steps that are stable where each chain is, as far as the network knows."""
+    frequency = largest_frequencies(network, position, generator)
+    frequency = np.where(np.isfinite(frequency), frequency, np.inf)
+    step = np.clip(product / np.maximum(frequency, 1e-3), _SMALLEST_STEP, LARGEST_STEP)
+    return Pace(network.gaussian_base, step, np.zeros(position.shape))
