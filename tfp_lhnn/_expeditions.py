@@ -80,6 +80,50 @@ class Compared(NamedTuple):
         )
 
 
+class _Edge(NamedTuple):
+    """From where on a network may know nothing.
+
+    Attributes:
+        yardstick: by which points are far out.
+        farthest: how far out trajectories may start.
+        highest: potential up to which the target has business.
+        ordinary: potential that most of the target lies below.
+    """
+
+    yardstick: Yardstick
+    farthest: float
+    highest: float
+    ordinary: float
+
+    @classmethod
+    def of_draws(cls, draws: np.ndarray, own_draws: np.ndarray, own: Compared) -> _Edge:
+        yardstick = Yardstick.of_draws(own_draws)
+        usual = float(np.quantile(yardstick.distance(draws), 1.0 - _FEW))
+        potential = -own.log_prob
+        return cls(
+            yardstick,
+            max(_AHEAD * usual, _HEAVY_TAIL),
+            highest_potential(potential, own.residual),
+            potential_quantile(potential, own.residual, _ORDINARY),
+        )
+
+    def starts(
+        self, z: np.ndarray, potential: np.ndarray, highest: float, number: int
+    ) -> tuple[np.ndarray, float]:
+        """The farthest so many points; indices, and how far out they are on average.
+
+        Args:
+            z: whitened, `[n, dim]`.
+            potential: `U` there, `[n]`.
+            highest: potential that a start may have.
+            number: of starts.
+        """
+        distance = self.yardstick.distance(z)
+        is_eligible = (potential <= highest) & (distance <= self.farthest)
+        order, distance = frontier(distance, is_eligible)
+        return order[:number], float(np.mean(distance[:number])) if len(order) else 0.0
+
+
 def explore(
     network: LatentHNN,
     draws: np.ndarray,
@@ -112,11 +156,7 @@ def explore(
         they were stopped, or diverged, so that nobody knows.
     """
     base, own = network.gaussian_base, compared.first(len(own_draws))
-    highest = highest_potential(-own.log_prob, own.residual)
-    ordinary = potential_quantile(-own.log_prob, own.residual, _ORDINARY)
-    yardstick = Yardstick.of_draws(own_draws)
-    usual = float(np.quantile(yardstick.distance(draws), 1.0 - _FEW))
-    farthest = max(_AHEAD * usual, _HEAVY_TAIL)
+    edge = _Edge.of_draws(draws, own_draws, own)
     acceptance = proposal_acceptance(own.residual)
     is_poor = acceptance < POOR_ACCEPTANCE
     number = max(affordable // pilot.cost, _FEWEST_EXPEDITIONS)
@@ -125,16 +165,12 @@ def explore(
         number = 1
 
     def starts(highest: float) -> tuple[np.ndarray, float]:
-        """Where trajectories start: indices, and how far out that is on average."""
-        distance = yardstick.distance(base.whiten(compared.position))
-        is_eligible = (-compared.log_prob <= highest) & (distance <= farthest)
-        order, distance = frontier(distance, is_eligible)
-        chains = len(pilot.is_hot)
-        return order[:chains], float(np.mean(distance[:chains])) if len(order) else 0.0
+        z = base.whiten(compared.position)
+        return edge.starts(z, -compared.log_prob, highest, len(pilot.is_hot))
 
     # The first time just beyond what the network's chains meet.
-    chosen, _ = starts(highest)
-    _, reach = starts(ordinary)
+    chosen, _ = starts(edge.highest)
+    _, reach = starts(edge.ordinary)
     is_open, product = False, _PRODUCT
     for expedition in range(min(number, evaluated.left // pilot.cost)):
         pilot.send(
@@ -148,7 +184,7 @@ def explore(
         if not is_poor:
             pace = _pace(network, pilot.position, product, generator)
             if reach > _HEAVY_TAIL:
-                outward = yardstick.outward(base.whiten(pilot.position))
+                outward = edge.yardstick.outward(base.whiten(pilot.position))
                 pace = pace._replace(push=_PUSH * outward)
         trajectory_acceptance = pilot.run(pace)
         evaluated.add(pilot.last_points)
@@ -160,9 +196,9 @@ def explore(
             product *= _CAUTION
             continue
         last_reach = reach
-        chosen, reach = starts(ordinary)
+        chosen, reach = starts(edge.ordinary)
         is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
-        escaped = has_escaped(new.residual, -new.log_prob, own.residual, highest)
+        escaped = has_escaped(new.residual, -new.log_prob, own.residual, edge.highest)
         if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
             break
     return compared, is_open

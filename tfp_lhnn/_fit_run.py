@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import arviz as az
 import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
@@ -21,7 +20,7 @@ from tfp_lhnn._surrogate import (
     train_surrogate,
 )
 from tfp_lhnn._surrogate_chain import SurrogateRun
-from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round
+from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round, fit_message
 from tfp_lhnn.gaussian_base import near_points
 from tfp_lhnn.model import Model
 from tfp_lhnn.network import LARGEST_DENSE_DIM, LatentHNN
@@ -338,7 +337,7 @@ class FitRun:
         rows = np.arange(NUM_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
             tuned = surrogate.chain(states[rows], self._generator)
-        correlation_time = _correlation_time(tuned.position)
+        correlation_time = tuned.correlation_time
         near = near_points(-data.log_prob, data.dim)
         return Fit(
             network=network,
@@ -364,8 +363,13 @@ class FitRun:
             nuts_gradients_per_effective_sample=correlation_time
             * (tuned.leapfrogs_per_draw + 1.0),
             is_confirmed=is_confirmed,
-            message=_message(
-                quality, is_confirmed, self._budget, self._evaluated.num_gradients
+            message=fit_message(
+                quality.acceptance,
+                quality.energy_error,
+                self._evaluated.num_gradients,
+                self._budget,
+                _GOOD_ROUNDS,
+                is_confirmed=is_confirmed,
             ),
             seconds=time.perf_counter() - self._began,
         )
@@ -388,31 +392,3 @@ def _typical_error(residual: np.ndarray) -> float:
     """Mean absolute error about the median, errors above a nat counted as one."""
     centred = np.abs(residual - np.median(residual[np.isfinite(residual)]))
     return float(np.mean(np.fmin(centred, 1.0)))
-
-
-def _correlation_time(draws: np.ndarray) -> float:
-    """Draws per effective one, of the slowest coordinate or its square."""
-    chains = np.moveaxis(draws.astype(np.float64), 2, 0)
-    values = np.concatenate([chains, (chains - chains.mean()) ** 2])
-    ess = [float(az.ess(x.T)) for x in values]
-    return draws.shape[0] * draws.shape[1] / max(np.nanmin(ess), 1.0)
-
-
-def _message(quality: Quality, is_confirmed: bool, budget: int, spent: int) -> str:
-    shares = (
-        f"delayed acceptance accepts {quality.acceptance:.0%} of the network's "
-        f"proposals, and its energy is off by {quality.energy_error:.2g} nats"
-    )
-    if quality.acceptance < POOR_ACCEPTANCE:
-        return (
-            f"The fit is poor: {shares}, after {spent} of {budget} gradients. Try a "
-            "larger `gradient_budget`, wider `hidden_units`, a reparametrisation of "
-            "the model (a non-centred one for funnels), or a better `initial_state`."
-        )
-    if is_confirmed:
-        return "The fit is good."
-    return (
-        f"The fit is not confirmed: {shares}, but the budget of {budget} gradients "
-        f"ended before {_GOOD_ROUNDS} checks in a row were good and agreed, so tails "
-        "or modes may have been missed. Try a larger `gradient_budget`."
-    )

@@ -3,6 +3,7 @@
 import functools
 from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -34,6 +35,15 @@ class SurrogateRun(NamedTuple):
     position: np.ndarray
     step_size: float
     leapfrogs_per_draw: float
+
+    @property
+    def correlation_time(self) -> float:
+        """Draws per effective one, of the slowest coordinate or its square."""
+        chains = np.moveaxis(self.position.astype(np.float64), 2, 0)
+        values = np.concatenate([chains, (chains - chains.mean()) ** 2])
+        ess = [float(az.ess(x.T)) for x in values]
+        number = self.position.shape[0] * self.position.shape[1]
+        return number / max(np.nanmin(ess), 1.0)
 
 
 class _TemperedNetwork:

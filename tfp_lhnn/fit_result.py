@@ -12,7 +12,7 @@ from tfp_lhnn.network import LatentHNN
 from tfp_lhnn.training import TrainingHistory
 from tfp_lhnn.training_data import TrainingData
 
-__all__ = ["POOR_ACCEPTANCE", "Fit", "Round"]
+__all__ = ["POOR_ACCEPTANCE", "Fit", "Round", "fit_message"]
 
 # Below this the network proposes badly, and sampling turns to true gradients.
 POOR_ACCEPTANCE = 0.5
@@ -118,3 +118,41 @@ class Fit:
         from tfp_lhnn._fit_file import load_fit
 
         return load_fit(path)
+
+
+def fit_message(
+    acceptance: float,
+    energy_error: float,
+    spent: int,
+    budget: int,
+    num_rounds: int,
+    *,
+    is_confirmed: bool,
+) -> str:
+    """What a fit says of itself, and what to do about it.
+
+    Args:
+        acceptance: of delayed acceptance.
+        energy_error: of the network, in nats.
+        spent: gradients.
+        budget: gradients that it might have spent.
+        num_rounds: good checks in a row that it takes to be confirmed.
+        is_confirmed: whether it is.
+    """
+    shares = (
+        f"delayed acceptance accepts {acceptance:.0%} of the network's "
+        f"proposals, and its energy is off by {energy_error:.2g} nats"
+    )
+    if acceptance < POOR_ACCEPTANCE:
+        return (
+            f"The fit is poor: {shares}, after {spent} of {budget} gradients. Try a "
+            "larger `gradient_budget`, wider `hidden_units`, a reparametrisation of "
+            "the model (a non-centred one for funnels), or a better `initial_state`."
+        )
+    if is_confirmed:
+        return "The fit is good."
+    return (
+        f"The fit is not confirmed: {shares}, but the budget of {budget} gradients "
+        f"ended before {num_rounds} checks in a row were good and agreed, so tails "
+        "or modes may have been missed. Try a larger `gradient_budget`."
+    )

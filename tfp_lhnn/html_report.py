@@ -14,13 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tfp_lhnn import plots
-from tfp_lhnn.diagnostics import (
-    MAX_R_HAT,
-    MIN_ESS_PER_CHAIN,
-    Summary,
-    scalars,
-    summarize,
-)
+from tfp_lhnn._remedies import MAX_R_HAT, MIN_ESS_PER_CHAIN
+from tfp_lhnn.diagnostics import Summary, scalars, summarize
 
 __all__ = ["report"]
 
