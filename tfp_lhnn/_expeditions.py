@@ -30,9 +30,9 @@ _PUSH = 3.0
 # How far a tail may lead: as long as points in it are no less likely than all but so
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
 _ORDINARY = 0.9
-# And so many times as far as all but a few of the network's draws: what it knows it
-# visits about as often as it should.
-_AHEAD = 2.5
+# And so many times as far as all but a few draws of recent networks, which visit what
+# they know about as often as they should.
+_AHEAD = 2.0
 _FEW = 0.001
 _FEWEST_EXPEDITIONS = 4
 # Acceptance below which there is enough to learn where the network's chains are.
@@ -142,8 +142,8 @@ def explore(
 
     Args:
         network: whose edge it is.
-        draws: of its chain, all there are, whitened, `[m, dim]`.
-        own_draws: some of them, `[k, dim]`.
+        draws: of its chain and of those of the networks before, whitened, `[m, dim]`.
+        own_draws: of its chain, `[k, dim]`.
         compared: points so far; the first of them are `own_draws`.
         pilot: whose chains run the trajectories.
         evaluated: which pays.

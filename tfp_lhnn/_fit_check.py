@@ -44,6 +44,7 @@ def check(
     number: int,
     expedition_gradients: int,
     generator: np.random.Generator,
+    recent: np.ndarray,
 ) -> Check:
     """Compares network and target.
 
@@ -61,6 +62,8 @@ def check(
         expedition_gradients: that the trajectories may cost, or four of each of the
             pilot's chains if that is more.
         generator: of the choice.
+        recent: draws of chains of the last few networks, this one's included,
+            `[m, dim]`: how far they go limits how far the trajectories go.
     """
     num_hot = number // 3 // BLOCK * BLOCK
     num_own = number - num_hot
@@ -70,7 +73,7 @@ def check(
     points = evaluated.evaluate(network.gaussian_base.unwhiten(draws))
     compared, is_open = explore(
         network,
-        _draws(run),
+        network.gaussian_base.whiten(recent),
         draws[:num_own],
         Compared.with_network(network, points),
         pilot,
@@ -90,9 +93,5 @@ def check(
 def _choice(
     run: SurrogateRun, number: int, generator: np.random.Generator
 ) -> np.ndarray:
-    draws = _draws(run)
+    draws = run.position.reshape(-1, run.position.shape[-1])
     return draws[generator.choice(len(draws), number, replace=False)]
-
-
-def _draws(run: SurrogateRun) -> np.ndarray:
-    return run.position.reshape(-1, run.position.shape[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from typing import NamedTuple
 
@@ -63,6 +64,10 @@ _GOOD_ROUNDS = 2
 _LARGE_CHANGE = 1.0
 _FEW = 0.005
 
+# Rounds whose chains together tell how far out draws go: one round's may see nothing of a
+# heavy tail.
+_NUM_RECENT = 3
+
 # Points for a part of a round at most: less than the draws there are to choose from.
 _LARGEST_PART = 2048
 
@@ -99,6 +104,9 @@ class FitRun:
         self._rounds: list[Round] = []
         self._evaluations_before = model.num_evaluations
         self._evaluated = Evaluated(target, budget)
+        self._recent_draws: collections.deque[np.ndarray] = collections.deque(
+            maxlen=_NUM_RECENT
+        )
 
     def result(self) -> Fit:
         """Runs everything."""
@@ -216,6 +224,8 @@ class FitRun:
         with self._reporter.phase(name, unit="gradients") as phase:
             # From the frontier of the last check: its chains shall pass there.
             run, hot = surrogate.explore(pilot.position[~pilot.is_hot], self._generator)
+            draws = run.position.reshape(-1, self._model.dim)
+            self._recent_draws.append(surrogate.base.unwhiten(draws))
             result = check(
                 surrogate.network,
                 run,
@@ -225,6 +235,7 @@ class FitRun:
                 number_to_check,
                 self._part_of_round(_SHARE),
                 self._generator,
+                np.concatenate(self._recent_draws),
             )
             spent = self._evaluated.num_gradients
             acceptance = result.quality.acceptance
