@@ -64,8 +64,8 @@ _GOOD_ROUNDS = 2
 _LARGE_CHANGE = 1.0
 _FEW = 0.005
 
-# Rounds whose chains together tell how far out draws go: one round's may see nothing of a
-# heavy tail.
+# Rounds whose chains together tell how far out draws go: one round's may see nothing of
+# a heavy tail.
 _NUM_RECENT = 3
 
 # Points for a part of a round at most: less than the draws there are to choose from.
