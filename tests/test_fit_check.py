@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfp_lhnn._compiled_target import BLOCK
 from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._expeditions import Mass
 from tfp_lhnn._fit_check import check
 from tfp_lhnn._pilot import PilotPoints
 from tfp_lhnn._stiffness import largest_frequencies, stable_step
@@ -107,7 +108,7 @@ def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradi
         4 * BLOCK,
         expedition_gradients,
         generator,
-        draws.reshape(-1, 2),
+        [Mass(draws.reshape(-1, 2), np.ones(64 * 16))],
     )
     return result, pilot, evaluated, target
 
@@ -147,9 +148,9 @@ def test_trajectories_do_not_run_away_from_what_the_network_visits():
     result, pilot, _, _ = run_check(
         heavy_tailed, 1.5, 10_000, expedition_gradients=20 * CHAINS * LEAVES
     )
-    # Its chain's draws end at about 3.5: twice that, and once more.
+    # Its chain's draws end at about 3.5: three times that, and once more.
     assert len(pilot.runs) < 10
-    assert 5.0 < np.max(np.abs(result.position)) < 1.5 * 2.0 * 4.0
+    assert 5.0 < np.max(np.abs(result.position)) < 1.5 * 3.0 * 4.0
     assert not result.quality.is_open
     assert not result.quality.is_good
 
@@ -170,6 +171,14 @@ def test_a_network_is_not_good_if_all_trajectories_diverge():
     assert len(pilot.runs) == 4
     assert result.quality.is_open
     assert not result.quality.is_good
+
+
+def test_wells_that_only_a_network_has_are_no_mass():
+    position = np.array([[0.0], [1.0], [50.0]])
+    mass = Mass.of_draws(position, np.array([0.0, np.log(2.0), 40.0]))
+    np.testing.assert_allclose(mass.weight, [2.0, 1.0, 0.0], atol=1e-12)
+    nowhere = Mass.of_draws(position, np.full(3, np.inf))
+    np.testing.assert_array_equal(nowhere.weight, 0.0)
 
 
 @pytest.mark.parametrize("spare", [0, 1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +15,14 @@ from tfp_lhnn._refinement import (
     highest_potential,
     potential_quantile,
     proposal_acceptance,
+    target_shares,
 )
 from tfp_lhnn._stiffness import largest_frequencies
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE
+from tfp_lhnn.gaussian_base import GaussianBase
 from tfp_lhnn.network import LatentHNN
 
-__all__ = ["Compared", "explore"]
+__all__ = ["Compared", "Mass", "explore"]
 
 # Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
 # trajectories go on as long as each gets so many times as far as the last, pushed
@@ -30,9 +33,9 @@ _PUSH = 3.0
 # How far a tail may lead: as long as points in it are no less likely than all but so
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
 _ORDINARY = 0.9
-# And so many times as far as all but a few draws of recent networks, which visit what
-# they know about as often as they should.
-_AHEAD = 2.0
+# And so many times as far as all but little of the target's mass, by draws of recent
+# networks: what they know they visit about as often as they should.
+_AHEAD = 3.0
 _FEW = 0.001
 _FEWEST_EXPEDITIONS = 4
 # Acceptance below which there is enough to learn where the network's chains are.
@@ -80,6 +83,25 @@ class Compared(NamedTuple):
         )
 
 
+class Mass(NamedTuple):
+    """Draws of a network, and how much of the target each stands for.
+
+    Attributes:
+        position: `[n, dim]`.
+        weight: `[n]`, one on average.
+    """
+
+    position: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of_draws(cls, position: np.ndarray, residual: np.ndarray) -> Mass:
+        """From `U − U_θ` at the draws, `[n]`: a well of the network alone is empty."""
+        if not np.any(np.isfinite(residual)):
+            return cls(position, np.zeros(len(residual)))
+        return cls(position, len(residual) * target_shares(residual))
+
+
 class _Edge(NamedTuple):
     """From where on a network may know nothing.
 
@@ -96,13 +118,24 @@ class _Edge(NamedTuple):
     ordinary: float
 
     @classmethod
-    def of_draws(cls, draws: np.ndarray, own_draws: np.ndarray, own: Compared) -> _Edge:
+    def of_network(
+        cls,
+        base: GaussianBase,
+        own_draws: np.ndarray,
+        own: Compared,
+        earlier: Sequence[Mass],
+    ) -> _Edge:
         yardstick = Yardstick.of_draws(own_draws)
-        usual = float(np.quantile(yardstick.distance(draws), 1.0 - _FEW))
+        masses = [*earlier, Mass.of_draws(own.position, own.residual)]
+        position, weight = (np.concatenate(x) for x in zip(*masses, strict=True))
+        distance = yardstick.distance(base.whiten(position))
+        order = np.argsort(-distance)
+        beyond = np.cumsum(weight[order])
+        usual = distance[order][np.searchsorted(beyond, _FEW * beyond[-1])]
         potential = -own.log_prob
         return cls(
             yardstick,
-            max(_AHEAD * usual, _HEAVY_TAIL),
+            max(_AHEAD * float(usual), _HEAVY_TAIL),
             highest_potential(potential, own.residual),
             potential_quantile(potential, own.residual, _ORDINARY),
         )
@@ -126,9 +159,9 @@ class _Edge(NamedTuple):
 
 def explore(
     network: LatentHNN,
-    draws: np.ndarray,
     own_draws: np.ndarray,
     compared: Compared,
+    earlier: Sequence[Mass],
     pilot: Pilot,
     evaluated: Evaluated,
     affordable: int,
@@ -142,9 +175,9 @@ def explore(
 
     Args:
         network: whose edge it is.
-        draws: of its chain and of those of the networks before, whitened, `[m, dim]`.
-        own_draws: of its chain, `[k, dim]`.
+        own_draws: of its chain, whitened, `[k, dim]`.
         compared: points so far; the first of them are `own_draws`.
+        earlier: where networks before saw the target's mass.
         pilot: whose chains run the trajectories.
         evaluated: which pays.
         affordable: gradients that this may cost, or four trajectories of each of the
@@ -156,7 +189,7 @@ def explore(
         they were stopped, or diverged, so that nobody knows.
     """
     base, own = network.gaussian_base, compared.first(len(own_draws))
-    edge = _Edge.of_draws(draws, own_draws, own)
+    edge = _Edge.of_network(base, own_draws, own, earlier)
     acceptance = proposal_acceptance(own.residual)
     is_poor = acceptance < POOR_ACCEPTANCE
     number = max(affordable // pilot.cost, _FEWEST_EXPEDITIONS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK
 from tfp_lhnn._evaluated import Evaluated
-from tfp_lhnn._expeditions import Compared, explore
+from tfp_lhnn._expeditions import Compared, Mass, explore
 from tfp_lhnn._pilot import Pilot
 from tfp_lhnn._refinement import Quality, assess
 from tfp_lhnn._surrogate_chain import SurrogateRun
@@ -34,6 +35,12 @@ class Check(NamedTuple):
     residual: np.ndarray
     quality: Quality
 
+    @property
+    def mass(self) -> Mass:
+        """Where the network's draws say that the target's mass is."""
+        own = slice(self.num_own)
+        return Mass.of_draws(self.position[own], self.residual[own])
+
 
 def check(
     network: LatentHNN,
@@ -44,7 +51,7 @@ def check(
     number: int,
     expedition_gradients: int,
     generator: np.random.Generator,
-    recent: np.ndarray,
+    earlier: Sequence[Mass] = (),
 ) -> Check:
     """Compares network and target.
 
@@ -62,8 +69,8 @@ def check(
         expedition_gradients: that the trajectories may cost, or four of each of the
             pilot's chains if that is more.
         generator: of the choice.
-        recent: draws of chains of the last few networks, this one's included,
-            `[m, dim]`: how far they go limits how far the trajectories go.
+        earlier: where the last few checks saw the target's mass: it limits how far
+            out trajectories go.
     """
     num_hot = number // 3 // BLOCK * BLOCK
     num_own = number - num_hot
@@ -73,9 +80,9 @@ def check(
     points = evaluated.evaluate(network.gaussian_base.unwhiten(draws))
     compared, is_open = explore(
         network,
-        network.gaussian_base.whiten(recent),
         draws[:num_own],
         Compared.with_network(network, points),
+        earlier,
         pilot,
         evaluated,
         expedition_gradients,

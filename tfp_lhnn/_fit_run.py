@@ -10,6 +10,7 @@ import numpy as np
 
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
 from tfp_lhnn._evaluated import Evaluated
+from tfp_lhnn._expeditions import Mass
 from tfp_lhnn._fit_check import Check, check
 from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pilot
 from tfp_lhnn._refinement import Quality, choose_points, target_shares
@@ -64,9 +65,8 @@ _GOOD_ROUNDS = 2
 _LARGE_CHANGE = 1.0
 _FEW = 0.005
 
-# Rounds whose chains together tell how far out draws go: one round's may see nothing of
-# a heavy tail.
-_NUM_RECENT = 3
+# Rounds that tell the next how far out mass is: one may see nothing of a heavy tail.
+_NUM_MASSES = 2
 
 # Points for a part of a round at most: less than the draws there are to choose from.
 _LARGEST_PART = 2048
@@ -104,9 +104,7 @@ class FitRun:
         self._rounds: list[Round] = []
         self._evaluations_before = model.num_evaluations
         self._evaluated = Evaluated(target, budget)
-        self._recent_draws: collections.deque[np.ndarray] = collections.deque(
-            maxlen=_NUM_RECENT
-        )
+        self._masses: collections.deque[Mass] = collections.deque(maxlen=_NUM_MASSES)
 
     def result(self) -> Fit:
         """Runs everything."""
@@ -224,8 +222,6 @@ class FitRun:
         with self._reporter.phase(name, unit="gradients") as phase:
             # From the frontier of the last check: its chains shall pass there.
             run, hot = surrogate.explore(pilot.position[~pilot.is_hot], self._generator)
-            draws = run.position.reshape(-1, self._model.dim)
-            self._recent_draws.append(surrogate.base.unwhiten(draws))
             result = check(
                 surrogate.network,
                 run,
@@ -235,8 +231,9 @@ class FitRun:
                 number_to_check,
                 self._part_of_round(_SHARE),
                 self._generator,
-                np.concatenate(self._recent_draws),
+                self._masses,
             )
+            self._masses.append(result.mass)
             spent = self._evaluated.num_gradients
             acceptance = result.quality.acceptance
             phase.update(spent - before, acceptance=acceptance, gradients=spent)
