@@ -103,7 +103,7 @@ def _environment(results: list[Record]) -> str:
     if together:
         suites += (
             f". Of {', '.join(together)} several cases ran at a time: seconds there "
-            "are larger than alone, for all samplers alike"
+            "are larger than they would be alone"
         )
     if any(result["suite"] == "smoke" for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"

@@ -6,8 +6,8 @@
     python -m benchmarks.run --suite paper --only rosenbrock
     python -m benchmarks.run --suite growth --list   # what would run
 
-With several jobs, cases of suites whose point is time still run alone; counts and
-biases of the others stay what they are, and their seconds grow for all samplers alike.
+With several jobs, cases of suites whose point is time still run alone. Of the others
+seconds grow; counts stay, but for chaotic fits, since threads add in another order.
 
 One JSON file for each run and suite, written anew after every case, so that a stopped
 run can be reported. `python -m benchmarks.report` makes tables and figures of them.
