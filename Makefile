@@ -44,7 +44,7 @@ $(BENCH_STAMP): $(STAMP)
 
 # Some hours on two cores; what is stored can be reported at any time.
 bench: $(BENCH_STAMP)
-	$(BIN)/python -m benchmarks.run --suite all
+	$(BIN)/python -m benchmarks.run --suite all --jobs 2
 	$(BIN)/python -m benchmarks.report
 
 bench-smoke: $(BENCH_STAMP)

@@ -93,19 +93,20 @@ def _environment(results: list[Record]) -> str:
     versions = table(
         ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
     )
-    names = dict.fromkeys(result["suite"] for result in results)
+    names = dict.fromkeys(name for result in results for name in result["suites"])
     suites = ", ".join(f"`{name}`" for name in names)
     together = dict.fromkeys(
-        f"`{result['suite']}`"
+        f"`{case['suite']}`"
         for result in results
-        if int(result["environment"].get("jobs", 1)) > 1
+        for case in result["cases"]
+        if case["jobs"] > 1
     )
     if together:
         suites += (
             f". Of {', '.join(together)} several cases ran at a time: seconds there "
             "are larger than they would be alone"
         )
-    if any(result["suite"] == "smoke" for result in results):
+    if "smoke" in names:
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
     return f"## Environment\n\nSuites: {suites}.\n\n{versions}"
 

@@ -1,16 +1,16 @@
 """Runs suites, case by case, and stores what they measured.
 
     python -m benchmarks.run --suite smoke           # under five minutes
-    python -m benchmarks.run --suite all             # some hours on two cores
-    python -m benchmarks.run --suite all --jobs 2    # sooner; see below
+    python -m benchmarks.run --suite all --jobs 2    # some hours on two cores
     python -m benchmarks.run --suite paper --only rosenbrock
     python -m benchmarks.run --suite growth --list   # what would run
 
-With several jobs, cases of suites whose point is time still run alone. Of the others
-seconds grow; counts stay, but for chaotic fits, since threads add in another order.
+With several jobs, cases of suites whose point is time still run alone, before all
+others. Of the others seconds grow; counts stay, but for chaotic fits, since threads add
+in another order.
 
-One JSON file for each run and suite, written anew after every case, so that a stopped
-run can be reported. `python -m benchmarks.report` makes tables and figures of them.
+One JSON file for each run, written anew after every case, so that a stopped run can be
+reported. `python -m benchmarks.report` makes tables and figures of them.
 """
 
 from __future__ import annotations
@@ -59,39 +59,44 @@ def main(arguments: list[str] | None = None) -> None:
         case = Case(**json.loads(args.case[0]))
         _write(pathlib.Path(args.case[1]), run_here(case))
         return
-    for name in _ALL if "all" in args.suite else args.suite:
-        cases = [
-            case for case in suite(name) if any(part in case.key for part in args.only)
-        ]
-        if args.list:
-            for case in cases:
-                print(case.key, f"{case.chains} x {case.draws}", case.options)
-        elif cases:
-            jobs = 1 if name in _TIMED else args.jobs
-            run_suite(name, cases, args.output, jobs)
+    names = _ALL if "all" in args.suite else args.suite
+    cases = [
+        case
+        for name in names
+        for case in suite(name)
+        if any(part in case.key for part in args.only)
+    ]
+    if args.list:
+        for case in cases:
+            print(case.key, f"{case.chains} x {case.draws}", case.options)
+    elif cases:
+        run_cases(names, cases, args.output, args.jobs)
 
 
-def run_suite(
-    name: str, cases: list[Case], folder: pathlib.Path, jobs: int = 1
+def run_cases(
+    names: list[str], cases: list[Case], folder: pathlib.Path, jobs: int = 1
 ) -> pathlib.Path:
-    """Runs them all and returns the file with what they gave."""
+    """Runs the cases of these suites and returns the file with what they gave."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    path = folder / f"{name}-{stamp}.json"
+    path = folder / f"{names[0] if len(names) == 1 else 'suites'}-{stamp}.json"
     result: dict[str, Any] = {
-        "suite": name,
-        "environment": {**environment(), "jobs": jobs},
+        "suites": names,
+        "environment": environment(),
         "skipped": [],
         "cases": [],
     }
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        # In the order of the suite, whichever ends first.
-        for i, record in enumerate(pool.map(run_apart, cases), 1):
-            result["cases"].append(record)
-            if record["status"] == "skipped":
-                result["skipped"].append(f"{record['key']}: {record['reason']}")
-            _write(path, result)
-            line = f"[{name} {i}/{len(cases)}] {record['key']}: {_line(record)}"
-            print(line, flush=True)
+    alone = [case for case in cases if case.suite in _TIMED]
+    others = [case for case in cases if case.suite not in _TIMED]
+    for group, at_once in ((alone, 1), (others, jobs)):
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            # In the order of the group, whichever ends first.
+            for case, record in zip(group, pool.map(run_apart, group), strict=True):
+                result["cases"].append(record | {"jobs": at_once})
+                if record["status"] == "skipped":
+                    result["skipped"].append(f"{case.key}: {record['reason']}")
+                _write(path, result)
+                done = f"{len(result['cases'])}/{len(cases)}"
+                print(f"[{done}] {case.key}: {_line(record)}", flush=True)
     print(f"results: {path}")
     return path
 

@@ -5,6 +5,8 @@ import math
 import pathlib
 import re
 import statistics
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -160,14 +162,34 @@ def test_other_seeds_have_a_table_with_their_tails(records):
     assert paper_tables.seeds_section(records) == ""
 
 
-def test_cases_that_measure_time_run_alone(monkeypatch, tmp_path):
-    jobs = {}
-    monkeypatch.setattr(
-        run, "run_suite", lambda name, cases, folder, n: jobs.update({name: n})
-    )
+def test_a_run_is_one_file_and_cases_that_measure_time_run_alone_and_first(
+    monkeypatch, tmp_path
+):
+    at_once, most = 0, {}
+    lock = threading.Lock()
+
+    def fake(case):
+        nonlocal at_once
+        with lock:
+            at_once += 1
+            most[case.suite] = max(most.get(case.suite, 0), at_once)
+        time.sleep(0.01)
+        with lock:
+            at_once -= 1
+        return {"key": case.key, "suite": case.suite, "status": "failed", "reason": ""}
+
+    monkeypatch.setattr(run, "run_apart", fake)
     names = ["paper", "cost", "growth", "budget"]
     run.main(["--suite", *names, "--jobs", "2", "--output", str(tmp_path)])
-    assert jobs == {"paper": 2, "cost": 1, "growth": 1, "budget": 2}
+    assert most == {"paper": 2, "cost": 1, "growth": 1, "budget": 2}
+    (result,), _ = summary.load(summary.stored(tmp_path))
+    assert result["suites"] == names
+    ran = [case["suite"] for case in result["cases"]]
+    assert list(dict.fromkeys(ran)) == ["cost", "growth", "paper", "budget"]
+    assert all(
+        case["jobs"] == (1 if case["suite"] in ("cost", "growth") else 2)
+        for case in result["cases"]
+    )
 
 
 def test_the_last_record_of_each_case_counts(tmp_path):
@@ -253,7 +275,7 @@ def test_cases_have_unique_keys_and_known_samplers():
 def test_missing_peer_is_skipped_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.case.missing_packages", lambda name: ["blackjax"])
     case = suites.Case("paper", "eight_gaussians", "blackjax_nuts", 4, 10, {})
-    path = run.run_suite("paper", [case], tmp_path)
+    path = run.run_cases(["paper"], [case], tmp_path)
     (result,), _ = summary.load([path])
     assert result["skipped"] == [f"{case.key}: not installed: blackjax"]
 
