@@ -90,6 +90,9 @@ def _environment(results: list[Record]) -> str:
         for name, value in result["environment"].items():
             if value not in rows.setdefault(name, []):
                 rows[name].append(value)
+    resumed = [sitting for result in results for sitting in result.get("resumed", [])]
+    if resumed:
+        rows["resumed"] = resumed
     versions = table(
         ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
     )

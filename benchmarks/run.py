@@ -4,29 +4,28 @@
     python -m benchmarks.run --suite all --jobs 2    # some hours on two cores
     python -m benchmarks.run --suite paper --only rosenbrock
     python -m benchmarks.run --suite growth --list   # what would run
+    python -m benchmarks.run --resume FILE --jobs 2  # what a stopped run lacks
 
 With several jobs, cases of suites whose point is time still run alone, before all
 others. Of the others seconds grow; counts stay, but for chaotic fits, since threads add
 in another order.
 
 One JSON file for each run, written anew after every case, so that a stopped run can be
-reported. `python -m benchmarks.report` makes tables and figures of them.
+reported, and resumed if neither machine nor sources have changed. `python -m
+benchmarks.report` makes tables and figures of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import datetime
 import json
-import math
-import os
 import pathlib
 from typing import Any
 
 from benchmarks.case import run_apart, run_here
-from benchmarks.environment import environment
-from benchmarks.suites import SUITES, Case, suite
+from benchmarks.stored_run import StoredRun, write
+from benchmarks.suites import SUITES, Case
 
 __all__ = ["main"]
 
@@ -52,53 +51,52 @@ def main(arguments: list[str] | None = None) -> None:
         default=1,
         help=f"cases at a time, of all suites but {' and '.join(_TIMED)}",
     )
+    parser.add_argument(
+        "--resume",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="go on with a run that was stopped: its suites' cases that it lacks",
+    )
     parser.add_argument("--list", action="store_true", help="only show the cases")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.case:
         case = Case(**json.loads(args.case[0]))
-        _write(pathlib.Path(args.case[1]), run_here(case))
+        write(pathlib.Path(args.case[1]), run_here(case))
         return
-    names = _ALL if "all" in args.suite else args.suite
+    if args.resume:
+        try:
+            stored = StoredRun.resume(args.resume)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    else:
+        names = _ALL if "all" in args.suite else args.suite
+        stored = StoredRun.begin(names, args.output)
     cases = [
-        case
-        for name in names
-        for case in suite(name)
-        if any(part in case.key for part in args.only)
+        case for case in stored.missing if any(part in case.key for part in args.only)
     ]
     if args.list:
         for case in cases:
             print(case.key, f"{case.chains} x {case.draws}", case.options)
     elif cases:
-        run_cases(names, cases, args.output, args.jobs)
+        run_cases(stored, cases, args.jobs)
+        print(f"results: {stored.path}")
 
 
-def run_cases(
-    names: list[str], cases: list[Case], folder: pathlib.Path, jobs: int = 1
-) -> pathlib.Path:
-    """Runs the cases of these suites and returns the file with what they gave."""
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    path = folder / f"{names[0] if len(names) == 1 else 'suites'}-{stamp}.json"
-    result: dict[str, Any] = {
-        "suites": names,
-        "environment": environment(),
-        "skipped": [],
-        "cases": [],
-    }
+def run_cases(stored: StoredRun, cases: list[Case], jobs: int = 1) -> None:
+    """Runs them all, those that measure time first, and stores what they gave."""
     alone = [case for case in cases if case.suite in _TIMED]
     others = [case for case in cases if case.suite not in _TIMED]
+    count = 0
     for group, at_once in ((alone, 1), (others, jobs)):
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            # In the order of the group, whichever ends first.
-            for case, record in zip(group, pool.map(run_apart, group), strict=True):
-                result["cases"].append(record | {"jobs": at_once})
-                if record["status"] == "skipped":
-                    result["skipped"].append(f"{case.key}: {record['reason']}")
-                _write(path, result)
-                done = f"{len(result['cases'])}/{len(cases)}"
-                print(f"[{done}] {case.key}: {_line(record)}", flush=True)
-    print(f"results: {path}")
-    return path
+            running = [pool.submit(run_apart, case) for case in group]
+            for future in concurrent.futures.as_completed(running):
+                record = future.result()
+                stored.add(record | {"jobs": at_once})
+                count += 1
+                line = f"[{count}/{len(cases)}] {record['key']}: {_line(record)}"
+                print(line, flush=True)
 
 
 def _line(record: dict[str, Any]) -> str:
@@ -111,25 +109,6 @@ def _line(record: dict[str, Any]) -> str:
         f"{metrics['ess_per_gradient']:.3g} per gradient, b² {metrics['b2']:.2g} "
         f"({metrics['b2_noise']:.2g} by chance)"
     )
-
-
-def _write(path: pathlib.Path, content: dict[str, Any]) -> None:
-    """All or nothing: a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(_finite(content), indent=1, allow_nan=False))
-    os.replace(temporary, path)
-
-
-def _finite(content: Any) -> Any:
-    """The same with `None` for what JSON has no number for."""
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content
 
 
 if __name__ == "__main__":

@@ -5,15 +5,26 @@ import math
 import pathlib
 import re
 import statistics
+import subprocess
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from benchmarks import claims, metrics, paper_tables, report, run, suites, summary
+from benchmarks import (
+    claims,
+    metrics,
+    paper_tables,
+    report,
+    run,
+    stored_run,
+    suites,
+    summary,
+)
 from benchmarks.problem import Problem, Run, Seconds, Tally, Truth
 from benchmarks.samplers import SAMPLERS
+from benchmarks.stored_run import StoredRun
 
 RESULT = pathlib.Path(__file__).parent / "data" / "benchmark_result.json"
 
@@ -185,11 +196,81 @@ def test_a_run_is_one_file_and_cases_that_measure_time_run_alone_and_first(
     (result,), _ = summary.load(summary.stored(tmp_path))
     assert result["suites"] == names
     ran = [case["suite"] for case in result["cases"]]
-    assert list(dict.fromkeys(ran)) == ["cost", "growth", "paper", "budget"]
+    assert list(dict.fromkeys(ran)) == names
+    assert list(most) == ["cost", "growth", "paper", "budget"]
     assert all(
         case["jobs"] == (1 if case["suite"] in ("cost", "growth") else 2)
         for case in result["cases"]
     )
+
+
+def not_run(case):
+    return {"key": case.key, "status": "failed", "reason": "not run"}
+
+
+def stopped_run(monkeypatch, folder, **changes):
+    """A run of suite seeds that lacks its last case."""
+    monkeypatch.setattr(run, "run_apart", not_run)
+    stored = StoredRun.begin(["seeds"], folder)
+    run.run_cases(stored, stored.missing[:-1])
+    content = json.loads(stored.path.read_text())
+    content["environment"] |= changes
+    stored.path.write_text(json.dumps(content))
+    return stored.path
+
+
+def test_a_resumed_run_does_what_was_missing(monkeypatch, tmp_path):
+    path = stopped_run(monkeypatch, tmp_path)
+    before = json.loads(path.read_text())
+    ran = []
+    monkeypatch.setattr(stored_run, "_require_sources_of", lambda *_: None)
+    monkeypatch.setattr(
+        run, "run_apart", lambda case: ran.append(case.key) or not_run(case)
+    )
+    run.main(["--resume", str(path)])
+    cases = suites.suite("seeds")
+    assert ran == [cases[-1].key]
+    after = json.loads(path.read_text())
+    assert after["cases"][:-1] == before["cases"]
+    assert [record["key"] for record in after["cases"]] == [x.key for x in cases]
+    assert after["environment"] == before["environment"]
+    assert len(after["resumed"]) == 1
+    assert after["resumed"][0] in report.page([after], [], [])
+
+
+def test_two_machines_versions_or_sources_are_not_one_run(
+    monkeypatch, tmp_path, capsys
+):
+    path = stopped_run(monkeypatch, tmp_path / "a", keras="2.0")
+    with pytest.raises(SystemExit):
+        run.main(["--resume", str(path)])
+    assert "keras (2.0 then" in capsys.readouterr().err
+    path = stopped_run(monkeypatch, tmp_path / "b", commit="no such commit")
+    with pytest.raises(SystemExit):
+        run.main(["--resume", str(path)])
+    assert "no such commit" in capsys.readouterr().err
+
+
+def test_resuming_compares_the_sources_with_the_commit(monkeypatch, tmp_path):
+    def git(*words):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        return done.stdout.strip()
+
+    for name in ("benchmarks", "tfp_lhnn"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.py").write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    monkeypatch.setattr(stored_run, "_ROOT", tmp_path)
+    (tmp_path / "benchmarks" / "report.py").write_text("2")
+    stored_run._require_sources_of(commit, tmp_path)
+    (tmp_path / "tfp_lhnn" / "report.py").write_text("2")
+    with pytest.raises(ValueError, match="sources are not those of its commit"):
+        stored_run._require_sources_of(commit, tmp_path)
 
 
 def test_the_last_record_of_each_case_counts(tmp_path):
@@ -275,8 +356,9 @@ def test_cases_have_unique_keys_and_known_samplers():
 def test_missing_peer_is_skipped_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.case.missing_packages", lambda name: ["blackjax"])
     case = suites.Case("paper", "eight_gaussians", "blackjax_nuts", 4, 10, {})
-    path = run.run_cases(["paper"], [case], tmp_path)
-    (result,), _ = summary.load([path])
+    stored = StoredRun.begin(["paper"], tmp_path)
+    run.run_cases(stored, [case])
+    (result,), _ = summary.load([stored.path])
     assert result["skipped"] == [f"{case.key}: not installed: blackjax"]
 
 
