@@ -248,7 +248,7 @@ def _growth(size: Size) -> list[Case]:
                     vary="dim",
                     value=dim,
                     # So much that the fit ends by its own rule, not for want of it.
-                    gradient_budget=max(10_000, 60 * dim),
+                    gradient_budget=max(10_000, 40 * dim),
                 )
             )
     # A density and trees that cost little: what grows is the sampler's own time.

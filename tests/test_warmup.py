@@ -9,6 +9,7 @@ import tfp_lhnn
 from tfp_lhnn._fit_run import least_budget
 from tfp_lhnn._frontier import Yardstick, frontier
 from tfp_lhnn._refinement import (
+    Quality,
     assess,
     choose_points,
     highest_potential,
@@ -222,6 +223,39 @@ def test_a_gaussian_is_confirmed_at_once_and_a_short_budget_is_not():
     assert not short.is_confirmed
     assert "not confirmed" in short.message
     assert "gradient_budget" in short.message
+
+
+def test_errors_that_no_network_can_learn_do_not_use_up_the_budget():
+    roughness = 0.05
+
+    def log_prob(q):
+        rough = 0.5 * q**2 + roughness * tf.cos(q / roughness)
+        return -tf.reduce_sum(rough, axis=-1)
+
+    starts = tf.random.stateless_normal([16, 30], [1, 2])
+    fit = tfp_lhnn.fit(
+        log_prob, starts, 6000, seed=[3, 6], hidden_units=SMALL, progress=False
+    )
+    assert fit.is_confirmed
+    assert fit.num_gradients < 4000
+    # A cosine's sd is 1/√2: a base that is exact is off by √(30/2) times the roughness.
+    assert fit.energy_error == pytest.approx(roughness * np.sqrt(15.0), rel=0.15)
+    assert len(fit.rounds) > 2
+    assert {one.history.selected for one in fit.rounds[1:]} == {"base"}
+
+
+def test_even_errors_are_no_sign_of_a_tail_and_uneven_ones_are():
+    even = Quality(0.2, 0.88, 0.87, 0.0)
+    assert even.is_even
+    assert not even.is_good
+    for worse in (
+        even._replace(tail_acceptance=0.8),
+        even._replace(acceptance=0.7, tail_acceptance=0.7),
+        even._replace(energy_error=0.5),
+        even._replace(escaped=0.1),
+        even._replace(is_open=True),
+    ):
+        assert not worse.is_even
 
 
 def test_points_are_chosen_where_the_error_is_large():

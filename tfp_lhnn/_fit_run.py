@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import NamedTuple
 
 import numpy as np
 
+from tfp_lhnn._checked import Checked
 from tfp_lhnn._compiled_target import BLOCK, CompiledTarget
 from tfp_lhnn._evaluated import Evaluated
 from tfp_lhnn._expeditions import Mass
 from tfp_lhnn._fit_check import Check, check
 from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pilot
-from tfp_lhnn._refinement import Quality, choose_points, target_shares
+from tfp_lhnn._refinement import choose_points
 from tfp_lhnn._surrogate import (
     NUM_CHAINS,
     Surrogate,
@@ -25,7 +25,7 @@ from tfp_lhnn._surrogate_chain import SurrogateRun
 from tfp_lhnn.fit_result import POOR_ACCEPTANCE, Fit, Round, fit_message
 from tfp_lhnn.gaussian_base import near_points
 from tfp_lhnn.model import Model
-from tfp_lhnn.network import LARGEST_DENSE_DIM, LatentHNN
+from tfp_lhnn.network import LARGEST_DENSE_DIM
 from tfp_lhnn.progress import ProgressReporter
 
 __all__ = ["FitRun", "least_budget"]
@@ -58,12 +58,6 @@ _SUFFICIENT_BASE_ERROR = 0.1
 # Rounds in a row that must be good, and agree with the one before on what the
 # posterior is: one may not have met what the next one meets.
 _GOOD_ROUNDS = 2
-
-# Networks of two rounds agree if their potentials differ by more than so many nats at
-# no more than so small a share of the draws. Half a percent of a tail that is missed
-# can make up a tenth of a standard deviation.
-_LARGE_CHANGE = 1.0
-_FEW = 0.005
 
 # Rounds that tell the next how far out mass is: one may see nothing of a heavy tail.
 _NUM_MASSES = 2
@@ -162,10 +156,10 @@ class FitRun:
         )
         return pilot
 
-    def _refine(self, pilot: Pilot) -> tuple[_Checked, bool]:
+    def _refine(self, pilot: Pilot) -> tuple[Checked, bool]:
         """The best network, and whether enough checks in a row found it good."""
-        best: _Checked | None = None
-        previous: LatentHNN | None = None
+        best: Checked | None = None
+        last: Checked | None = None
         number = good_rounds = 0
         share = _SHARE
         while True:
@@ -178,9 +172,9 @@ class FitRun:
                 return best, False
             surrogate = self._train(number, try_base=self._base_may_do())
             if not number_to_check:
-                return _Checked(surrogate, _unchecked(self._model.dim)), False
+                return Checked.not_at_all(surrogate), False
             run, hot, result = self._check(surrogate, pilot, number_to_check, number)
-            checked = _Checked(surrogate, result)
+            checked = Checked(surrogate, result)
             quality = result.quality
             self._rounds.append(
                 Round(
@@ -205,11 +199,14 @@ class FitRun:
             ):
                 # A quadratic that fits everywhere has no tails left to be found.
                 return checked, True
-            agrees = quality.is_good and self._agree(surrogate, run, previous)
-            good_rounds = good_rounds + 1 if agrees else 0
-            if good_rounds == _GOOD_ROUNDS:
-                return checked, True
-            previous = surrogate.network
+            may_do = quality.is_good or quality.is_even
+            if may_do and last is not None and checked.agrees_with(last, run):
+                good_rounds = good_rounds + 1 if quality.is_good else 0
+                if good_rounds == _GOOD_ROUNDS or checked.is_settled_since(last):
+                    return checked, True
+            else:
+                good_rounds = 0
+            last = checked
             share = _SHARE_IF_OPEN if quality.is_open else _SHARE
             self._learn_where_it_is_wrong(checked, run, hot, share)
 
@@ -239,36 +236,16 @@ class FitRun:
             phase.update(spent - before, acceptance=acceptance, gradients=spent)
         return run, hot, result
 
-    def _agree(
-        self, surrogate: Surrogate, run: SurrogateRun, previous: LatentHNN | None
-    ) -> bool:
-        """Whether the round before would have said the same of these draws.
-
-        As long as every round finds more of a tail, it would not.
-        """
-        if previous is None:
-            return False
-        draws = run.position.reshape(-1, self._model.dim)
-        position = surrogate.base.unwhiten(draws).astype(np.float32)
-        change = previous.potential(position) - surrogate.network.potential(position)
-        size = np.abs(change - np.median(change))
-        return bool(np.mean(size > _LARGE_CHANGE) <= _FEW)
-
-    def _learn_from_the_last_check(self, checked: _Checked) -> _Checked:
+    def _learn_from_the_last_check(self, checked: Checked) -> Checked:
         """Trains once more, on what was bought since too.
 
         These points may be the only ones in some corner. Nothing is left to check the
         new network with, so it keeps the old one's quality, and it is taken only if it
         does better where the old one was checked.
         """
-        old = checked.check
-        if not np.any(np.isfinite(old.residual)):
+        if not np.any(np.isfinite(checked.check.residual)):
             return checked
-        new = self._train(len(self._rounds), try_base=False)
-        residual = old.potential - new.network.potential(old.position).numpy()
-        if not _typical_error(residual) <= _typical_error(old.residual):
-            return checked
-        return _Checked(new, old._replace(residual=residual))
+        return checked.or_better(self._train(len(self._rounds), try_base=False))
 
     def _part_of_round(self, share: float) -> int:
         """Points for a part of a round, whole blocks; 0 at the end of the budget."""
@@ -303,7 +280,7 @@ class FitRun:
         )
 
     def _learn_where_it_is_wrong(
-        self, checked: _Checked, run: SurrogateRun, hot: SurrogateRun, share: float
+        self, checked: Checked, run: SurrogateRun, hot: SurrogateRun, share: float
     ) -> None:
         number = self._part_of_round(share)
         base, result = checked.surrogate.base, checked.check
@@ -322,26 +299,13 @@ class FitRun:
         )
         self._evaluated.evaluate(base.unwhiten(candidates[chosen]))
 
-    def _states(self, result: Check) -> np.ndarray:
-        """About draws from the target, `[chains, dim]`.
-
-        The surrogate's chain itself may sit in a well that only the network has.
-        """
-        residual = result.residual[: result.num_own]
-        # Cut off at the typical weight: a few points must not make up all the states.
-        share = target_shares(np.fmax(residual, np.nanmedian(residual)))
-        chosen = self._generator.choice(len(share), NUM_CHAINS, p=share)
-        return result.position[chosen]
-
-    def _finish(
-        self, at_rest: np.ndarray, checked: _Checked, is_confirmed: bool
-    ) -> Fit:
+    def _finish(self, at_rest: np.ndarray, checked: Checked, is_confirmed: bool) -> Fit:
         surrogate, result = checked
         data = self._evaluated.data()
         network, base = surrogate.network, surrogate.base
         quality = result.quality
         is_good = quality.acceptance >= POOR_ACCEPTANCE
-        states = self._states(result) if is_good else at_rest
+        states = checked.states(self._generator) if is_good else at_rest
         rows = np.arange(NUM_CHAINS) % len(states)
         with self._reporter.phase("tuning", unit="draws"):
             tuned = surrogate.chain(states[rows], self._generator)
@@ -381,22 +345,3 @@ class FitRun:
             ),
             seconds=time.perf_counter() - self._began,
         )
-
-
-class _Checked(NamedTuple):
-    """A trained network, and how good it is at fresh points."""
-
-    surrogate: Surrogate
-    check: Check
-
-
-def _unchecked(dim: int) -> Check:
-    nothing = np.zeros(0)
-    unknown = Quality(np.nan, np.nan, np.nan, np.nan)
-    return Check(np.zeros([0, dim]), 0, nothing, nothing, unknown)
-
-
-def _typical_error(residual: np.ndarray) -> float:
-    """Mean absolute error about the median, errors above a nat counted as one."""
-    centred = np.abs(residual - np.median(residual[np.isfinite(residual)]))
-    return float(np.mean(np.fmin(centred, 1.0)))

@@ -31,6 +31,12 @@ _GOOD_ENERGY_ERROR = 0.25
 # mean that the network's density stops short of the target's tails.
 _GOOD_TAIL_ACCEPTANCE = 0.9
 
+# Errors that no network can learn, such as a rough potential's, lose as many proposals
+# elsewhere as near by. These are more than such errors leave of them at their largest,
+# and a tail that is missed would cost more than this part.
+_EVEN_ACCEPTANCE = 0.8
+_EVEN_TAIL_SHARE = 0.95
+
 # Where the network thinks the target so many nats too high that its chain will not go,
 # a true trajectory has escaped it. So few may be chance; more are a tail, or a mode.
 _ESCAPE = 2.0
@@ -63,8 +69,23 @@ class Quality(NamedTuple):
         """Whether there is nothing to be mended at these points."""
         return (
             self.acceptance >= _GOOD_ACCEPTANCE
-            and self.energy_error <= _GOOD_ENERGY_ERROR
             and self.tail_acceptance >= _GOOD_TAIL_ACCEPTANCE
+            and self._misses_nothing
+        )
+
+    @property
+    def is_even(self) -> bool:
+        """Whether errors are small, and elsewhere no larger than where `π_θ` goes."""
+        return (
+            self.acceptance >= _EVEN_ACCEPTANCE
+            and self.tail_acceptance >= _EVEN_TAIL_SHARE * self.acceptance
+            and self._misses_nothing
+        )
+
+    @property
+    def _misses_nothing(self) -> bool:
+        return (
+            self.energy_error <= _GOOD_ENERGY_ERROR
             and self.escaped <= _FEW_ESCAPED
             and not self.is_open
         )

@@ -71,8 +71,9 @@ class Fit:
             points learned from.
         nuts_gradients_per_effective_sample: what NUTS on true gradients would cost,
             estimated by running it on the network; without its warm-up.
-        is_confirmed: whether several checks in a row found the fit good. If not, the
-            budget ended first, and there may be tails or modes that no check has met.
+        is_confirmed: whether several checks in a row found the fit good, or such that
+            more points would not mend it. If not, the budget ended first, and there may
+            be tails or modes that no check has met.
         message: what to know about the fit; what to try if it is poor.
         seconds: wall time.
     """

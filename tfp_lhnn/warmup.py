@@ -39,7 +39,9 @@ def fit(
     does not know or a heavy tail leads farther out. It stops when delayed acceptance
     would accept 95% of the network's proposals and nothing escapes it, in two rounds in
     a row that agree with the one before them (`Fit.is_confirmed`), or when the budget
-    is spent. Of a target that is Gaussian to a tenth of a nat no network is trained.
+    is spent. Of a target that is Gaussian to a tenth of a nat no network is trained; if
+    one can make nothing of what a Gaussian leaves over, such as ripples, that is the
+    end, too.
 
     Args:
         target_log_prob_fn: takes the parts of the state, `[n, event...]` each, and
