@@ -96,7 +96,10 @@ def _environment(results: list[Record]) -> str:
     versions = table(
         ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
     )
-    names = dict.fromkeys(name for result in results for name in result["suites"])
+    # Not those that a stopped run has not come to.
+    names = dict.fromkeys(
+        case["suite"] for result in results for case in result["cases"]
+    )
     suites = ", ".join(f"`{name}`" for name in names)
     together = dict.fromkeys(
         f"`{case['suite']}`"
@@ -109,7 +112,7 @@ def _environment(results: list[Record]) -> str:
             f". Of {', '.join(together)} several cases ran at a time: seconds there "
             "are larger than they would be alone"
         )
-    if "smoke" in names:
+    if any("smoke" in result["suites"] for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
     return f"## Environment\n\nSuites: {suites}.\n\n{versions}"
 

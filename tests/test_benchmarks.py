@@ -205,7 +205,8 @@ def test_a_run_is_one_file_and_cases_that_measure_time_run_alone_and_first(
 
 
 def not_run(case):
-    return {"key": case.key, "status": "failed", "reason": "not run"}
+    named = {"key": case.key, "suite": case.suite}
+    return named | {"status": "failed", "reason": "not run"}
 
 
 def stopped_run(monkeypatch, folder, **changes):
