@@ -88,6 +88,7 @@ def test_eight_gaussians(run_tiny):
     assert lhnn["densities, sampling"] >= 28
 
 
+@pytest.mark.slow
 def test_step_size_adaptation(run_tiny):
     lines = run_tiny("step_size_adaptation.py", *TINY_CHAINS)
     header, *samplers = table(lines, "adapted")
@@ -103,6 +104,7 @@ def test_step_size_adaptation(run_tiny):
     assert len(posterior) == 6
 
 
+@pytest.mark.slow
 def test_which_monitor(run_tiny):
     lines = run_tiny(
         "which_monitor.py", "--num-chains=4", "--num-draws=12", "--max-tree-depth=3"

@@ -212,7 +212,7 @@ def test_a_joint_distribution_keeps_its_names_shapes_and_constraints():
         400,
         model,
         n_chains=4,
-        gradient_budget=4000,
+        gradient_budget=2000,
         seed=2,
         y=effects,
         hidden_units=SMALL,
@@ -221,7 +221,7 @@ def test_a_joint_distribution_keeps_its_names_shapes_and_constraints():
     assert set(draws) == {"mu", "tau", "z"}
     assert draws["z"].shape == (4, 400, 8)
     assert np.all(draws["tau"] > 0)
-    assert posterior.attrs["target_gradients"] <= 4000
+    assert posterior.attrs["target_gradients"] <= 2000
     # Quadrature over mu and tau (z integrates out): y_i ~ N(mu, tau^2 + s_i^2).
     mu, tau = np.meshgrid(np.linspace(-25, 35, 601), np.linspace(0.005, 30, 1200))
     scale = np.sqrt(

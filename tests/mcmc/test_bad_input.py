@@ -372,8 +372,20 @@ HOLED_MODES = {
 }
 
 
+# What the others do is for the most part what these do.
+USUAL_HOLED_MODES = ("cooldown", "pointwise", "none", "delayed with true transitions")
+
+
 @pytest.mark.parametrize(
-    ("settings", "expected"), HOLED_MODES.values(), ids=HOLED_MODES
+    ("settings", "expected"),
+    [
+        pytest.param(
+            *case,
+            id=name,
+            marks=[] if name in USUAL_HOLED_MODES else [pytest.mark.slow],
+        )
+        for name, case in HOLED_MODES.items()
+    ],
 )
 def test_no_state_is_ever_taken_in_a_hole_of_the_density(settings, expected):
     @tf.function(jit_compile=True, autograph=False)

@@ -43,9 +43,19 @@ STATS = {
 # sample_chain and resuming.
 
 
-@each_mode
-@pytest.mark.parametrize("jit", [True, False], ids=["compiled", "eager"])
-def test_sample_chain_without_a_seed(mode, jit):
+@pytest.mark.parametrize(
+    ("jit", "mode"),
+    [
+        *((False, mode) for mode in MODES),
+        *((True, mode) for mode in ("cooldown", "delayed")),
+        # Below, `compiled_step` compiles them all, but with seeds.
+        *(
+            pytest.param(True, mode, marks=pytest.mark.slow)
+            for mode in ("pointwise", "none", "delayed with true transitions")
+        ),
+    ],
+)
+def test_sample_chain_without_a_seed(jit, mode):
     kernel = make_kernel(mode=mode)
     draws, stats = run_chain(kernel, start(), 4, jit=jit, seed=None)
     assert_moves(draws, start())

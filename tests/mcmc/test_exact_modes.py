@@ -131,12 +131,13 @@ def mean_delayed_acceptance(traces):
     [
         (LINE, tf.float32, "multinomial", {"true_transition_probability": 0.0}, True),
         (LINE, tf.float64, "slice", {"true_transition_probability": 0.3}, True),
-        (
+        pytest.param(
             SPACE,
             tf.float32,
             "multinomial",
             {"true_transition_probability": 0.0, "num_surrogate_transitions": 3},
             True,
+            marks=pytest.mark.slow,
         ),
         # The network computes in single precision, the chain in double.
         (SPACE, tf.float64, "slice", {"true_transition_probability": 0.3}, False),

@@ -35,7 +35,7 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 # run eagerly in all. Alone, `test_contract` compiles them all.
 BOTH_KERNELS = ("cooldown", "delayed with true transitions")
 # What the other two do is part of what these do.
-COMPILED_MODES = (*BOTH_KERNELS, "pointwise")
+COMPILED_MODES = (*BOTH_KERNELS, pytest.param("pointwise", marks=pytest.mark.slow))
 each_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
 
 SCALES = np.array([0.2, 1.0, 1.0, 1.0, 5.0])
@@ -161,7 +161,10 @@ def transformed(mode, adapts_outside, seen=None):
 
 @pytest.mark.parametrize(
     ("adapts_outside", "mode"),
-    [*((True, mode) for mode in COMPILED_MODES), *((False, m) for m in BOTH_KERNELS)],
+    [
+        *((outside, mode) for outside in (True, False) for mode in BOTH_KERNELS),
+        pytest.param(True, "pointwise", marks=pytest.mark.slow),
+    ],
 )
 def test_transformed_kernel(adapts_outside, mode):
     seen = []
