@@ -64,6 +64,7 @@ def test_energy_conservation(run_tiny):
         assert 0.0 < rms <= largest < 0.1
 
 
+@pytest.mark.slow
 def test_eight_gaussians(run_tiny):
     lines = run_tiny("eight_gaussians.py", *TINY_CHAINS, "--max-tree-depth=3")
     header, *rows = table(lines, "LHNN-NUTS")

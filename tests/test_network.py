@@ -303,6 +303,7 @@ class TestFit:
         np.testing.assert_allclose(result["momentum_rate_loss"], expected[1], rtol=1e-5)
         np.testing.assert_allclose(result["loss"], expected.sum(), rtol=1e-5)
 
+    @pytest.mark.slow
     def test_two_replicas_train_like_one(self):
         done = run_python("""
             import keras, numpy as np, tensorflow as tf, tfp_lhnn

@@ -108,6 +108,7 @@ def test_the_posterior_is_right(counted):
     assert abs(z_scores((x[..., 0] - euler) ** 2, variance)) < LIMIT
 
 
+@pytest.mark.slow
 def test_nuts_is_right_even_with_a_fit_that_knows_little():
     """`method="nuts"`: a density per leaf, and no gradient after the fit."""
     with warnings.catch_warnings():

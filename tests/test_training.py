@@ -242,6 +242,7 @@ class TestBadArguments:
             tfp_lhnn.train(tfp_lhnn.LatentHNN(2, (4,)), few, seed=1)
 
 
+@pytest.mark.slow
 def test_benchmark_runs_tiny(monkeypatch, capsys):
     script = pathlib.Path(__file__).parents[1] / "benchmarks" / "training.py"
     monkeypatch.setattr("sys.argv", [str(script), "--tiny"])

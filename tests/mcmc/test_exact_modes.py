@@ -185,12 +185,13 @@ def in_stripes(q):
         # The thresholds are such that both sources have a share in all networks.
         (LINE, tf.float32, "slice", {"max_residual": 0.15}, True),
         (LINE, tf.float64, "multinomial", {"trust_network_fn": in_stripes}, True),
-        (
+        pytest.param(
             SPACE,
             tf.float32,
             "multinomial",
             {"max_residual": 0.4, "network_energy_offset": 0.1},
             True,
+            marks=pytest.mark.slow,
         ),
         (SPACE, tf.float64, "slice", {"trust_network_fn": in_stripes}, False),
     ],

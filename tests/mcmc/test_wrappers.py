@@ -316,7 +316,10 @@ def replica_exchange(mode, adapts):
 @pytest.mark.parametrize(
     ("adapts", "mode"),
     # The slowest of all to compile.
-    [*((True, mode) for mode in BOTH_KERNELS), (False, BOTH_KERNELS[1])],
+    [
+        *((True, mode) for mode in BOTH_KERNELS),
+        pytest.param(False, BOTH_KERNELS[1], marks=pytest.mark.slow),
+    ],
 )
 def test_replica_exchange(adapts, mode):
     def trace_fn(state, results):
