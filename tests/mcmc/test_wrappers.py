@@ -35,8 +35,9 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 # run eagerly in all. Alone, `test_contract` compiles them all.
 BOTH_KERNELS = ("cooldown", "delayed with true transitions")
 # What the other two do is part of what these do.
-COMPILED_MODES = (*BOTH_KERNELS, pytest.param("pointwise", marks=pytest.mark.slow))
-each_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
+each_compiled_mode = pytest.mark.parametrize(
+    "mode", [*BOTH_KERNELS, pytest.param("pointwise", marks=pytest.mark.slow)]
+)
 
 SCALES = np.array([0.2, 1.0, 1.0, 1.0, 5.0])
 
