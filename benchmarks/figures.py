@@ -1,34 +1,66 @@
-"""Figures of stored results: growth with slopes, budgets, costs."""
+"""Figures of stored results: efficiency beside bias, growth with slopes, costs."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 
-from benchmarks.summary import Record, cost_for, find, fit_slope, series
+from benchmarks.cells import title
+from benchmarks.samplers import SAMPLERS
+from benchmarks.summary import (
+    PAPER,
+    Record,
+    cost_for,
+    ess_per_gradient_at,
+    find,
+    fit_slope,
+    series,
+)
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 __all__ = ["draw_figures"]
 
-_SIZE = (6.4, 4.2)
+_PANEL = (3.6, 3.2)  # inches
 _DPI = 110
+# One look for each sampler in all figures; those of a kind share a marker.
+_LOOKS = {
+    "ours": ("tab:red", "*"),
+    "ours_nuts": ("tab:orange", "*"),
+    "published": ("tab:brown", "D"),
+    "published_pointwise": ("tab:pink", "D"),
+    "published_none": ("tab:gray", "D"),
+    "tfp_nuts": ("tab:blue", "o"),
+    "tfp_windowed": ("tab:cyan", "o"),
+    "numpyro_nuts": ("tab:green", "o"),
+    "blackjax_nuts": ("tab:purple", "o"),
+    "blackjax_mclmc": ("tab:olive", "s"),
+}
 
 # Of a record, how much of something it took.
 Value = Callable[[Record], float]
+
+
+def _metric(name: str) -> Value:
+    return lambda record: record["metrics"][name]
+
+
+def _milliseconds_per_draw(record: Record) -> float:
+    return 1e3 * record["metrics"]["seconds_sampling"] / record["draws"]
 
 
 class _Growth(NamedTuple):
     """One figure of the growth suite.
 
     Attributes:
-        vary: what is on the horizontal axis.
-        label: of that axis.
-        values: by label, what is on the vertical.
+        vary: what is on the horizontal axes.
+        label: of these axes.
+        values: by label, what is on the vertical, in a panel each.
     """
 
     vary: str
@@ -36,55 +68,43 @@ class _Growth(NamedTuple):
     values: dict[str, Value]
 
 
+_MEMORY_AND_ESS: dict[str, Value] = {
+    "peak memory, MB": lambda record: record["memory_mb"],
+    "smallest ESS": _metric("ess_min"),
+}
 _GROWTH = (
     _Growth(
         "dim",
         "dimension",
         {
-            "gradients": lambda r: r["metrics"]["gradients"],
-            "seconds": lambda r: r["metrics"]["seconds"],
-            "memory, MB": lambda r: r["memory_mb"],
-            "ESS": lambda r: r["metrics"]["ess_min"],
+            "gradients": _metric("gradients"),
+            "seconds": _metric("seconds"),
+            **_MEMORY_AND_ESS,
         },
     ),
     _Growth(
         "chains",
         "chains",
-        {
-            "ms per draw of all chains": lambda r: _milliseconds_per_draw(r),
-            "memory, MB": lambda r: r["memory_mb"],
-            "ESS": lambda r: r["metrics"]["ess_min"],
-        },
+        {"ms per draw of all chains": _milliseconds_per_draw, **_MEMORY_AND_ESS},
     ),
     _Growth(
-        "draws",
-        "draws",
-        {
-            "ms per draw": lambda r: _milliseconds_per_draw(r),
-            "memory, MB": lambda r: r["memory_mb"],
-            "ESS": lambda r: r["metrics"]["ess_min"],
-        },
+        "draws", "draws", {"ms per draw": _milliseconds_per_draw, **_MEMORY_AND_ESS}
     ),
     _Growth(
         "training",
         "training gradients",
-        {
-            "seconds of training and warm-up": lambda r: r["metrics"]["seconds_warmup"],
-            "memory, MB": lambda r: r["memory_mb"],
-            "ESS": lambda r: r["metrics"]["ess_min"],
-        },
+        {"seconds of warm-up": _metric("seconds_warmup"), **_MEMORY_AND_ESS},
     ),
 )
-
-
-def _milliseconds_per_draw(record: Record) -> float:
-    return 1e3 * record["metrics"]["seconds_sampling"] / record["draws"]
 
 
 def draw_figures(records: list[Record], folder: pathlib.Path) -> list[tuple[str, str]]:
     """Draws what there are results for; file names and captions of what was drawn."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
+    if _paper_figure(records, folder / "bench_paper.png"):
+        caption = "The paper's posteriors: effective samples per gradient, and bias."
+        drawn.append(("bench_paper.png", caption))
     for growth in _GROWTH:
         kinds = {
             record["problem"].split(":")[0]
@@ -106,57 +126,131 @@ def draw_figures(records: list[Record], folder: pathlib.Path) -> list[tuple[str,
     return drawn
 
 
+def _paper_figure(records: list[Record], path: pathlib.Path) -> bool:
+    """Efficiency upwards, error to the right; hollow where a z-test fails."""
+    found = find(records, suite="paper")
+    problems = [p for p in PAPER if any(r["problem"] == p for r in found)]
+    if not problems:
+        return False
+    figure, axes = _panels(len(problems), sharex=True, sharey=True)
+    handles = {}
+    for panel, problem in zip(axes, problems, strict=True):
+        for record in (r for r in found if r["problem"] == problem):
+            color, marker = _LOOKS[record["sampler"]]
+            (handles[title(record)],) = panel.loglog(
+                record["metrics"]["b2"],
+                ess_per_gradient_at(record, 1e5),
+                marker,
+                color=color,
+                markerfacecolor=color if record["metrics"]["z_pass"] else "none",
+                markersize=11 if marker == "*" else 6,
+            )
+        handles["paper: LHNN-NUTS"] = panel.axhline(
+            PAPER[problem].lhnn, color="k", ls=":", lw=1
+        )
+        panel.set(title=PAPER[problem].title, xlabel="b² (hollow: z-tests fail)")
+    axes[0].set_ylabel("ESS / gradient at 100 000 draws")
+    _save(figure, path, handles)
+    return True
+
+
 def _growth_figure(
     growth: _Growth, kind: str, x: list[float], found: list[Record], path: pathlib.Path
 ) -> None:
-    figure, axes = plt.subplots(figsize=_SIZE)
-    for label, value in growth.values.items():
+    figure, axes = _panels(len(growth.values) + 1)
+    for panel, (label, value) in zip(axes, growth.values.items(), strict=False):
         y = [value(record) for record in found]
         slope, factor = fit_slope(x, y)
-        (line,) = axes.loglog(x, y, "o", label=f"{label}: slope {slope:.2f}")
-        axes.loglog(x, [factor * v**slope for v in x], color=line.get_color(), lw=1)
-    _finish(figure, axes, growth.label, "", kind, path)
+        panel.loglog(x, y, "o")
+        panel.loglog(x, [factor * v**slope for v in x], "k", lw=1)
+        panel.set(title=f"{label}: slope {slope:.2f}", xlabel=growth.label)
+    _bias(axes[-1], x, found, color="tab:blue")
+    axes[-1].set(title="b² (dotted: by chance)", xlabel=growth.label)
+    figure.suptitle(kind)
+    _save(figure, path)
 
 
 def _budget_figure(records: list[Record], path: pathlib.Path) -> bool:
     problems = sorted({r["problem"] for r in find(records, vary="budget")})
     if not problems:
         return False
-    figure, (left, right) = plt.subplots(1, 2, figsize=(2 * _SIZE[0], _SIZE[1]))
+    figure, (left, right) = _panels(2)
+    handles = {}
     for problem in problems:
         x, found = series(records, "budget", problem=problem)
-        metrics = [record["metrics"] for record in found]
-        (line,) = left.loglog(x, [m["b2"] for m in metrics], "o-", label=problem)
-        chance = [m["b2_noise"] for m in metrics]
-        left.loglog(x, chance, ":", color=line.get_color())
-        right.loglog(x, [m["ess_min"] for m in metrics], "o-", label=problem)
-    left.set(xlabel="gradient budget", ylabel="b² (dotted: by chance)")
-    left.legend()
-    _finish(figure, right, "gradient budget", "smallest ESS", "", path)
+        y = [record["metrics"]["ess_min"] for record in found]
+        (handles[problem],) = right.loglog(x, y, "o-")
+        _bias(left, x, found, color=handles[problem].get_color())
+    left.set(title="b² (dotted: by chance)", xlabel="gradient budget")
+    right.set(title="smallest ESS", xlabel="gradient budget")
+    _save(figure, path, handles)
     return True
 
 
 def _cost_figure(
     records: list[Record], vary: str, label: str, path: pathlib.Path
 ) -> bool:
-    samplers = sorted({r["sampler"] for r in find(records, suite="cost", vary=vary)})
+    found = find(records, suite="cost", vary=vary)
+    samplers = [name for name in SAMPLERS if any(r["sampler"] == name for r in found)]
     if not samplers:
         return False
-    figure, axes = plt.subplots(figsize=_SIZE)
+    figure, (left, right) = _panels(2)
+    handles = {}
     for sampler in samplers:
         x, found = series(records, vary, suite="cost", sampler=sampler)
         y = [cost_for(record, "seconds", 1e4) for record in found]
-        axes.loglog(x, y, "o-", label=sampler)
-    _finish(figure, axes, label, "seconds for 10 000 effective samples", "", path)
+        color, marker = _LOOKS[sampler]
+        (handles[SAMPLERS[sampler].title],) = left.loglog(
+            x, y, f"{marker}-", color=color
+        )
+        _bias(right, x, found, color=color)
+    left.set(title="seconds for 10 000 effective samples", xlabel=label)
+    right.set(title="b² (dotted: by chance)", xlabel=label)
+    _save(figure, path, handles)
     return True
 
 
-def _finish(
-    figure: Any, axes: Any, label: str, value: str, title: str, path: pathlib.Path
+def _bias(axes: Any, x: Sequence[float], found: list[Record], color: str) -> None:
+    axes.loglog(x, [r["metrics"]["b2"] for r in found], "o-", color=color)
+    axes.loglog(x, [r["metrics"]["b2_noise"] for r in found], ":", color=color)
+
+
+def _panels(number: int, **shared: bool) -> tuple[Any, Sequence[Any]]:
+    figure, axes = plt.subplots(
+        1,
+        number,
+        figsize=(number * _PANEL[0], _PANEL[1]),
+        squeeze=False,
+        layout="constrained",
+        **shared,
+    )
+    for panel in axes[0]:
+        panel.grid(True, which="major", alpha=0.3)
+    return figure, axes[0]
+
+
+def _save(
+    figure: Any, path: pathlib.Path, handles: dict[str, Any] | None = None
 ) -> None:
-    axes.set(xlabel=label, ylabel=value, title=title)
-    axes.grid(True, which="major", alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.tight_layout()
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(len(handles), 6),
+            fontsize="small",
+        )
+    for panel in figure.axes:
+        panel.autoscale(False)  # it warns of data that are all the same
+        beside = panel.get_shared_x_axes().get_siblings(panel)
+        panel.set_xlim(_decades([other.dataLim.intervalx for other in beside]))
+        beside = panel.get_shared_y_axes().get_siblings(panel)
+        panel.set_ylim(_decades([other.dataLim.intervaly for other in beside]))
     figure.savefig(path, dpi=_DPI)
     plt.close(figure)
+
+
+def _decades(intervals: list[Any]) -> tuple[float, float]:
+    """Whole ones: a slope looks as steep as it is, and ticks have room."""
+    first, last = np.floor(np.log10(np.min(intervals))), np.log10(np.max(intervals))
+    return 10.0**first, 10.0 ** max(np.ceil(last), first + 1.0)

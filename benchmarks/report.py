@@ -76,7 +76,7 @@ def page(
         _budget(records),
         seeds_section(records),
         _figures(figures),
-        _left_out(results, records),
+        _left_out(records),
         _metrics(),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -242,15 +242,13 @@ def _figures(figures: list[tuple[str, str]]) -> str:
     )
 
 
-def _left_out(results: list[Record], records: list[Record]) -> str:
-    skipped = [line for result in results for line in result["skipped"]]
-    failed = [
-        f"{record['key']}: {record['reason']}"
+def _left_out(records: list[Record]) -> str:
+    lines = [
+        f"- {status}: {record['key']}: {record['reason']}"
+        for status in ("skipped", "failed")
         for record in records
-        if record["status"] == "failed"
+        if record["status"] == status
     ]
-    lines = [f"- skipped: {line}" for line in skipped]
-    lines += [f"- failed: {line}" for line in failed]
     return "## Skipped and failed\n\n" + ("\n".join(lines) or "None.")
 
 

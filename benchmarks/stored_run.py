@@ -54,7 +54,6 @@ class StoredRun:
         result: dict[str, Any] = {
             "suites": suites,
             "environment": environment(),
-            "skipped": [],
             "cases": [],
         }
         return cls(folder / f"{name}-{stamp}.json", result)
@@ -92,8 +91,6 @@ class StoredRun:
         records = self._result["cases"]
         records.append(record)
         records.sort(key=lambda other: self._rank[other["key"]])
-        if record["status"] == "skipped":
-            self._result["skipped"].append(f"{record['key']}: {record['reason']}")
         write(self.path, self._result)
 
 

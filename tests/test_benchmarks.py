@@ -151,6 +151,7 @@ def test_page_names_what_was_left_out_and_every_bias(records, tmp_path):
     assert "paper: LHNN-NUTS" in page
     assert "0.002 (0.001)" in page
     assert list((tmp_path / "figures").glob("bench_growth_dim_*.png"))
+    assert (tmp_path / "figures" / "bench_paper.png").exists()
     assert not re.search(r"\bnan\b", page)
 
 
@@ -359,8 +360,9 @@ def test_missing_peer_is_skipped_and_named(tmp_path, monkeypatch):
     case = suites.Case("paper", "eight_gaussians", "blackjax_nuts", 4, 10, {})
     stored = StoredRun.begin(["paper"], tmp_path)
     run.run_cases(stored, [case])
-    (result,), _ = summary.load([stored.path])
-    assert result["skipped"] == [f"{case.key}: not installed: blackjax"]
+    results, records = summary.load([stored.path])
+    page = report.page(results, records, [])
+    assert f"- skipped: {case.key}: not installed: blackjax\n" in page
 
 
 def test_slope_of_fits_that_their_budget_ended_is_no_evidence(records):
