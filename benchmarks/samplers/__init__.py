@@ -51,10 +51,10 @@ SAMPLERS: dict[str, Sampler] = {
         "published", "sample", (), {"error_monitor": "cooldown"}, "paper's algorithm"
     ),
     "published_pointwise": Sampler(
-        "published", "sample", (), {"error_monitor": "pointwise"}, "…, pointwise"
+        "published", "sample", (), {"error_monitor": "pointwise"}, "paper's, pointwise"
     ),
     "published_none": Sampler(
-        "published", "sample", (), {"error_monitor": "none"}, "…, no monitor"
+        "published", "sample", (), {"error_monitor": "none"}, "paper's, no monitor"
     ),
     "tfp_nuts": Sampler("tfp_peers", "nuts", (), {}, "TFP NUTS"),
     "tfp_windowed": Sampler("tfp_peers", "windowed_nuts", (), {}, "TFP windowed NUTS"),
