@@ -31,9 +31,10 @@ _GOOD_ENERGY_ERROR = 0.25
 # mean that the network's density stops short of the target's tails.
 _GOOD_TAIL_ACCEPTANCE = 0.9
 
-# Errors that no network can learn, such as a rough potential's, lose as many proposals
-# elsewhere as near by. These are more than such errors leave of them at their largest,
-# and a tail that is missed would cost more than this part.
+# Errors that no network can learn, such as a rough potential's ripples, lose as many
+# proposals elsewhere as near by, and at the largest energy error allowed leave about
+# 0.86 of them. What leaves fewer than this, or loses a larger part elsewhere, is
+# something else: a tail that is missed, for one.
 _EVEN_ACCEPTANCE = 0.8
 _EVEN_TAIL_SHARE = 0.95
 

@@ -5,38 +5,20 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lhnn._arguments import check_count, stateless_seed
+from tfp_lhnn._starts import Starts, find_starts
 from tfp_lhnn._state_parts import StateLayout
 
 __all__ = ["Model", "Starts", "as_model"]
 
 _JointDistribution = tfp.distributions.JointDistribution
 _Pinned = tfp.experimental.distributions.JointDistributionPinned
-# Tries at starts of finite density: from 4^-1 to 4^-9 of a unit around a finite one is
-# near enough for any open support; where none is finite, 9 x 32 points or more.
-_MAX_ATTEMPTS = 10
-_MIN_DISPERSED = 32
-_DISPERSED_SCALES = (1.0, 0.1, 10.0, 0.01, 100.0)
-
-
-class Starts(NamedTuple):
-    """Points to start chains from.
-
-    Attributes:
-      position: `[n, dim]`, flat and unconstrained.
-      log_prob: The log density there, finite, `[n]`.
-      num_evaluations: Densities evaluated to find them.
-    """
-
-    position: np.ndarray
-    log_prob: np.ndarray
-    num_evaluations: int
 
 
 def as_model(
@@ -314,33 +296,8 @@ class Model:
         check_count("n", n, minimum=1)
         stateless = stateless_seed(seed, "starts")
         rng = np.random.default_rng(stateless.numpy().view(np.uint32))
-        spent = self.num_evaluations
-        position = np.empty((0, self.dim), self.dtype.as_numpy_dtype)
-        log_prob = np.empty(0, position.dtype)
-        for attempt in range(_MAX_ATTEMPTS):
-            if attempt == 0:
-                tried = self._first_starts(n, stateless, rng)
-            elif len(position):
-                near = position[np.arange(n - len(position)) % len(position)]
-                tried = near + 4.0**-attempt * rng.standard_normal(near.shape)
-            else:
-                tried = self._dispersed(max(n, _MIN_DISPERSED), attempt, rng)
-            tried = tried.astype(position.dtype)
-            value = self._evaluate(tried)
-            finite = np.isfinite(value) & np.isfinite(tried).all(axis=-1)
-            position = np.concatenate([position, tried[finite]])
-            log_prob = np.concatenate([log_prob, value[finite]])
-            if len(position) >= n:
-                break
-        spent = self.num_evaluations - spent
-        if not len(position):
-            raise ValueError(
-                f"the log density is not finite at `initial_state`, nor at any of "
-                f"{spent} points spread around it and the origin; give an "
-                "`initial_state` of positive density, or check the model and its data."
-            )
-        rows = np.arange(n) % len(position)
-        return Starts(position[rows], log_prob[rows], spent)
+        first = self._first_starts(n, stateless, rng).astype(self.dtype.as_numpy_dtype)
+        return find_starts(self._evaluate, first, self._given, rng)
 
     def _first_starts(
         self, n: int, seed: tf.Tensor, rng: np.random.Generator
@@ -351,14 +308,6 @@ class Model:
         noise = rng.standard_normal((n, self.dim))
         noise[: len(self._given)] = 0.0
         return self._given[np.arange(n) % len(self._given)] + noise
-
-    def _dispersed(self, n: int, attempt: int, rng: np.random.Generator) -> np.ndarray:
-        scale = _DISPERSED_SCALES[(attempt - 1) // 2]
-        # As Stan and windowed_adaptive_nuts do, which know no better either.
-        if self._given is None or attempt % 2 == 0:
-            return scale * rng.uniform(-2, 2, (n, self.dim))
-        centre = self._given[np.arange(n) % len(self._given)]
-        return centre + scale * rng.standard_normal(centre.shape)
 
     def _evaluate(self, q: np.ndarray) -> np.ndarray:
         """Log densities `[n]` of `[n, dim]`, tallied."""
