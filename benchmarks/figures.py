@@ -132,7 +132,8 @@ def _paper_figure(records: list[Record], path: pathlib.Path) -> bool:
     problems = [p for p in PAPER if any(r["problem"] == p for r in found)]
     if not problems:
         return False
-    figure, axes = _panels(len(problems), sharex=True, sharey=True)
+    label = "b² (hollow: z-tests fail)"
+    figure, axes = _panels(len(problems), label, sharex=True, sharey=True)
     handles = {}
     for panel, problem in zip(axes, problems, strict=True):
         for record in (r for r in found if r["problem"] == problem):
@@ -148,7 +149,7 @@ def _paper_figure(records: list[Record], path: pathlib.Path) -> bool:
         handles["paper: LHNN-NUTS"] = panel.axhline(
             PAPER[problem].lhnn, color="k", ls=":", lw=1
         )
-        panel.set(title=PAPER[problem].title, xlabel="b² (hollow: z-tests fail)")
+        panel.set_title(PAPER[problem].title)
     axes[0].set_ylabel("ESS / gradient at 100 000 draws")
     _save(figure, path, handles)
     return True
@@ -157,15 +158,14 @@ def _paper_figure(records: list[Record], path: pathlib.Path) -> bool:
 def _growth_figure(
     growth: _Growth, kind: str, x: list[float], found: list[Record], path: pathlib.Path
 ) -> None:
-    figure, axes = _panels(len(growth.values) + 1)
+    figure, axes = _panels(len(growth.values) + 1, growth.label)
     for panel, (label, value) in zip(axes, growth.values.items(), strict=False):
         y = [value(record) for record in found]
         slope, factor = fit_slope(x, y)
         panel.loglog(x, y, "o")
         panel.loglog(x, [factor * v**slope for v in x], "k", lw=1)
-        panel.set(title=f"{label}: slope {slope:.2f}", xlabel=growth.label)
+        panel.set_title(f"{label}: slope {slope:.2f}")
     _bias(axes[-1], x, found, color="tab:blue")
-    axes[-1].set(title="b² (dotted: by chance)", xlabel=growth.label)
     figure.suptitle(kind)
     _save(figure, path)
 
@@ -174,15 +174,14 @@ def _budget_figure(records: list[Record], path: pathlib.Path) -> bool:
     problems = sorted({r["problem"] for r in find(records, vary="budget")})
     if not problems:
         return False
-    figure, (left, right) = _panels(2)
+    figure, (left, right) = _panels(2, "gradient budget")
     handles = {}
     for problem in problems:
         x, found = series(records, "budget", problem=problem)
         y = [record["metrics"]["ess_min"] for record in found]
         (handles[problem],) = right.loglog(x, y, "o-")
         _bias(left, x, found, color=handles[problem].get_color())
-    left.set(title="b² (dotted: by chance)", xlabel="gradient budget")
-    right.set(title="smallest ESS", xlabel="gradient budget")
+    right.set_title("smallest ESS")
     _save(figure, path, handles)
     return True
 
@@ -194,7 +193,7 @@ def _cost_figure(
     samplers = [name for name in SAMPLERS if any(r["sampler"] == name for r in found)]
     if not samplers:
         return False
-    figure, (left, right) = _panels(2)
+    figure, (left, right) = _panels(2, label)
     handles = {}
     for sampler in samplers:
         x, found = series(records, vary, suite="cost", sampler=sampler)
@@ -204,8 +203,7 @@ def _cost_figure(
             x, y, f"{marker}-", color=color
         )
         _bias(right, x, found, color=color)
-    left.set(title="seconds for 10 000 effective samples", xlabel=label)
-    right.set(title="b² (dotted: by chance)", xlabel=label)
+    left.set_title("seconds for 10 000 effective samples")
     _save(figure, path, handles)
     return True
 
@@ -213,9 +211,10 @@ def _cost_figure(
 def _bias(axes: Any, x: Sequence[float], found: list[Record], color: str) -> None:
     axes.loglog(x, [r["metrics"]["b2"] for r in found], "o-", color=color)
     axes.loglog(x, [r["metrics"]["b2_noise"] for r in found], ":", color=color)
+    axes.set_title("b² (dotted: by chance)")
 
 
-def _panels(number: int, **shared: bool) -> tuple[Any, Sequence[Any]]:
+def _panels(number: int, label: str, **shared: bool) -> tuple[Any, Sequence[Any]]:
     figure, axes = plt.subplots(
         1,
         number,
@@ -225,6 +224,7 @@ def _panels(number: int, **shared: bool) -> tuple[Any, Sequence[Any]]:
         **shared,
     )
     for panel in axes[0]:
+        panel.set_xlabel(label)
         panel.grid(True, which="major", alpha=0.3)
     return figure, axes[0]
 
