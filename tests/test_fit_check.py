@@ -140,8 +140,18 @@ def test_trajectories_go_on_as_long_as_they_get_out(affordable, factor, expected
     assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
     # Each run began where the last one ended, beyond five sds pushed outwards.
     assert np.max(np.abs(result.position)) > 2.0 * factor ** len(pilot.runs)
-    np.testing.assert_array_equal(pilot.paces[0].push, 0.0)
     np.testing.assert_allclose(np.abs(pilot.paces[-1].push), [[3.0, 0.0]] * CHAINS)
+
+
+def test_the_first_trajectories_from_the_frontier_are_pushed_outwards():
+    _, pilot, _, _ = run_check(gaussian, 1.5, 10_000)
+    push = pilot.paces[0].push
+    np.testing.assert_allclose(np.linalg.norm(push, axis=-1), [3.0, 0.0, 3.0, 0.0])
+    # Along the coordinate in which a start is farthest out, away from the centre.
+    starts = pilot.position[~pilot.is_hot]
+    axis = np.argmax(np.abs(starts), axis=-1)
+    away = np.sign(starts[np.arange(2), axis])
+    np.testing.assert_allclose(push[~pilot.is_hot][np.arange(2), axis], 3.0 * away)
 
 
 def test_trajectories_do_not_run_away_from_what_the_network_visits():

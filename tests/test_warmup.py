@@ -170,31 +170,44 @@ def test_points_that_the_network_thinks_too_high_lower_the_tail_acceptance():
     assert not quality.is_good
 
 
-def test_the_frontier_is_where_the_target_ends_not_where_the_network_goes():
+def test_what_matters_to_the_target_not_where_the_network_goes():
     rng = np.random.default_rng(4)
     own = rng.normal(size=(400, 3))
     # A well that only the network has: it goes there, and the target does not.
     own[:20, 0] += 50.0
     potential = 0.5 * np.sum(own**2, axis=-1)
     residual = np.where(np.arange(400) < 20, potential, 0.0)
-    hot = 1.5 * rng.normal(size=(100, 3))
-    z = np.concatenate([own, hot])
-    potential = 0.5 * np.sum(z**2, axis=-1)
-    highest = highest_potential(potential[:400], residual)
-    yardstick = Yardstick.of_draws(own)
-    distance = yardstick.distance(z)
-    chosen, far = frontier(distance, potential <= highest)
-    assert not np.any(chosen < 20)
+    highest = highest_potential(potential, residual)
     # Up to the 98 % quantile of the potential, a chi square, and two nats more.
     expected = 0.5 * stats.chi2(3).ppf(0.98) + 2.0
     assert highest == pytest.approx(expected, abs=0.5)
-    assert np.all(potential[chosen] <= highest)
-    expected = np.max(np.abs((z - own.mean(axis=0)) / own.std(axis=0)), axis=-1)
-    np.testing.assert_allclose(far, expected[chosen])
-    assert np.all(np.diff(far) <= 0.0)
     nothing = highest_potential(np.full(400, np.inf), np.full(400, np.inf))
-    nowhere, _ = frontier(distance, np.full(500, np.inf) <= nothing)
-    assert len(nowhere) == 0
+    assert nothing == -np.inf
+
+
+def test_the_frontier_has_the_farthest_points_and_both_branches_of_a_ridge():
+    rng = np.random.default_rng(4)
+    along = rng.uniform(size=400)
+    # One branch is ahead of the other: all of the farthest points are on it.
+    is_ahead = np.arange(400) % 2 == 0
+    along = np.where(is_ahead, 10.0, 8.0) * along
+    z = np.stack([along, np.where(is_ahead, 2.0, -2.0)], axis=-1)
+    z += 0.1 * rng.normal(size=z.shape)
+    distance = np.abs(z[:, 0])
+    chosen = frontier(z, distance, 16)
+    farthest = np.argsort(-distance)[:16]
+    assert np.all(is_ahead[farthest])
+    assert len(np.unique(chosen)) == len(chosen) == 16
+    assert set(farthest[:8]) <= set(chosen)
+    # The rest is spread over what is far out: some on either branch.
+    assert 3 <= np.sum(~is_ahead[chosen]) <= 8
+    assert np.min(distance[chosen]) >= 0.7 * np.mean(distance[farthest])
+    # Also the first few are of both kinds: at times there is use for these alone.
+    assert np.any(is_ahead[chosen[:4]])
+    assert np.any(~is_ahead[chosen[:4]])
+    np.testing.assert_array_equal(
+        frontier(z[:5], distance[:5], 16), np.argsort(-distance[:5])
+    )
 
 
 def test_outward_is_away_from_the_centre_where_a_point_is_farthest_out():

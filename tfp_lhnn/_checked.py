@@ -7,7 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tfp_lhnn._fit_check import Check
-from tfp_lhnn._refinement import Quality, target_shares
+from tfp_lhnn._refinement import (
+    Quality,
+    acceptance_from,
+    highest_potential,
+    target_shares,
+)
 from tfp_lhnn._surrogate import NUM_CHAINS, Surrogate
 from tfp_lhnn._surrogate_chain import SurrogateRun
 
@@ -18,6 +23,9 @@ __all__ = ["Checked"]
 # can make up a tenth of a standard deviation.
 _LARGE_CHANGE = 1.0
 _FEW = 0.005
+
+# Of two networks that do about as well, the later one was trained on more points.
+_ALIKE = 0.98
 
 # A share of accepted proposals that is not worth another round.
 _SMALL_GAIN = 0.02
@@ -49,6 +57,27 @@ class Checked(NamedTuple):
         change = change - network.potential(position)
         size = np.abs(change - np.median(change))
         return bool(np.mean(size > _LARGE_CHANGE) <= _FEW)
+
+    def does_as_well_as(self, earlier: Checked) -> bool:
+        """Whether an earlier network is no better at this one's points.
+
+        Each at its own would not do: as long as rounds find more of a tail, the later
+        one is asked at more difficult points.
+        """
+        points, own = self.check, slice(self.check.num_own)
+        if not np.any(np.isfinite(points.residual[own])):
+            return False
+        highest = highest_potential(points.potential[own], points.residual[own])
+        matters = np.isfinite(points.residual) & (points.potential <= highest)
+        position, potential = points.position[matters], points.potential[matters]
+
+        def merit(checked: Checked) -> float:
+            learned = checked.surrogate.network.potential(position).numpy()
+            own_residual = checked.check.residual[: checked.check.num_own]
+            tail = acceptance_from(potential - learned, own_residual)
+            return checked.check.quality.acceptance * tail
+
+        return merit(self) >= _ALIKE * merit(earlier)
 
     def is_settled_since(self, last: Checked) -> bool:
         """Whether what is wrong with the base is nothing that more points would mend.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,18 +26,20 @@ from tfp_lhnn.network import LatentHNN
 __all__ = ["Compared", "Mass", "explore"]
 
 # Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
-# trajectories go on as long as each gets so many times as far as the last, pushed
-# outwards by a momentum of so many standard deviations.
+# trajectories go on as long as each gets so many times as far as the last. These and
+# the first of all are pushed outwards by a momentum of so many standard deviations.
 _HEAVY_TAIL = 5.0
 _ADVANCE = 1.03
 _PUSH = 3.0
 # How far a tail may lead: as long as points in it are no less likely than all but so
 # many of the target's draws. (Its lowest points are; most of its mass is not there.)
+# In few dimensions that is not far: or as long as they have so much of the highest
+# density.
 _ORDINARY = 0.9
-# And so many times as far as all but little of the target's mass, by draws of recent
-# networks: what they know they visit about as often as they should.
-_AHEAD = 3.0
 _FEW = 0.001
+# And so many times as far as all but that little of the target's mass, by draws of
+# recent networks: what they know they visit about as often as they should.
+_AHEAD = 3.0
 _FEWEST_EXPEDITIONS = 4
 # Acceptance below which there is enough to learn where the network's chains are.
 _KNOWN_BULK = 0.8
@@ -137,24 +140,32 @@ class _Edge(NamedTuple):
             yardstick,
             max(_AHEAD * float(usual), _HEAVY_TAIL),
             highest_potential(potential, own.residual),
-            potential_quantile(potential, own.residual, _ORDINARY),
+            max(
+                potential_quantile(potential, own.residual, _ORDINARY),
+                potential_quantile(potential, own.residual, 0.0) - math.log(_FEW),
+            ),
         )
 
     def starts(
-        self, z: np.ndarray, potential: np.ndarray, highest: float, number: int
+        self, base: GaussianBase, compared: Compared, highest: float, number: int
     ) -> tuple[np.ndarray, float]:
-        """The farthest so many points; indices, and how far out they are on average.
+        """Points from which to set out; indices, and how far out the farthest are.
 
         Args:
-            z: whitened, `[n, dim]`.
-            potential: `U` there, `[n]`.
+            base: that whitens.
+            compared: points to choose from.
             highest: potential that a start may have.
             number: of starts.
         """
+        eligible = np.flatnonzero(-compared.log_prob <= highest)
+        z = base.whiten(compared.position[eligible])
         distance = self.yardstick.distance(z)
-        is_eligible = (potential <= highest) & (distance <= self.farthest)
-        order, distance = frontier(distance, is_eligible)
-        return order[:number], float(np.mean(distance[:number])) if len(order) else 0.0
+        is_near = distance <= self.farthest
+        eligible, z, distance = eligible[is_near], z[is_near], distance[is_near]
+        if not len(eligible):
+            return eligible, 0.0
+        chosen = frontier(self.yardstick.standardised(z), distance, number)
+        return eligible[chosen], float(np.mean(np.sort(distance)[-number:]))
 
 
 def explore(
@@ -198,8 +209,7 @@ def explore(
         number = 1
 
     def starts(highest: float) -> tuple[np.ndarray, float]:
-        z = base.whiten(compared.position)
-        return edge.starts(z, -compared.log_prob, highest, len(pilot.is_hot))
+        return edge.starts(base, compared, highest, len(pilot.is_hot))
 
     # The first time just beyond what the network's chains meet.
     chosen, _ = starts(edge.highest)
@@ -216,9 +226,11 @@ def explore(
         pace = None
         if not is_poor:
             pace = _pace(network, pilot.position, product, generator)
-            if reach > _HEAVY_TAIL:
-                outward = edge.yardstick.outward(base.whiten(pilot.position))
-                pace = pace._replace(push=_PUSH * outward)
+            # At random they would hardly leave the frontier, and find nothing new.
+            is_pushed = ~pilot.is_hot if expedition == 0 else reach > _HEAVY_TAIL
+            outward = edge.yardstick.outward(base.whiten(pilot.position))
+            push = _PUSH * outward * np.reshape(is_pushed, [-1, 1])
+            pace = pace._replace(push=push)
         trajectory_acceptance = pilot.run(pace)
         evaluated.add(pilot.last_points)
         new = Compared.with_network(network, pilot.last_points)

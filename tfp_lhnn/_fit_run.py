@@ -189,8 +189,7 @@ class FitRun:
                     time.perf_counter() - began,
                 )
             )
-            # The last few are trained on more points: the better of equals.
-            if best is None or quality.merit >= 0.98 * best.check.quality.merit:
+            if best is None or checked.does_as_well_as(best):
                 best = checked
             if (
                 quality.is_good

@@ -1,4 +1,4 @@
-"""How far out points are, and which of them are the farthest."""
+"""How far out points are, and from which of them to go on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = ["Yardstick", "frontier"]
+
+# What counts as far out, if the farthest are at a distance of one.
+_OUTER = 0.7
 
 
 class Yardstick(NamedTuple):
@@ -27,36 +30,55 @@ class Yardstick(NamedTuple):
 
     def distance(self, z: np.ndarray) -> np.ndarray:
         """Of whitened points, `[n, dim]`, in the coordinate where it is largest."""
-        return np.max(np.abs(self._standardised(z)), axis=-1)
+        return np.max(np.abs(self.standardised(z)), axis=-1)
 
     def outward(self, z: np.ndarray) -> np.ndarray:
         """Unit vectors along that coordinate, away from the centre, `[n, dim]`."""
-        standardised = self._standardised(z)
+        standardised = self.standardised(z)
         axis = np.argmax(np.abs(standardised), axis=-1)[:, np.newaxis]
         sign = np.sign(np.take_along_axis(standardised, axis, axis=-1))
         vectors = np.zeros_like(standardised)
         np.put_along_axis(vectors, axis, sign, axis=-1)
         return vectors
 
-    def _standardised(self, z: np.ndarray) -> np.ndarray:
+    def standardised(self, z: np.ndarray) -> np.ndarray:
+        """Whitened points, `[n, dim]`, in standard deviations from the centre."""
         return (z - self.centre) / self.scale
 
 
-def frontier(
-    distance: np.ndarray, is_eligible: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The eligible ones among some points, the farthest first.
+def frontier(z: np.ndarray, distance: np.ndarray, number: int) -> np.ndarray:
+    """Some of the farthest points, by turns the next farthest and the loneliest.
 
     What lies beyond them the network may know nothing of, and its own chain is the last
-    to find out.
+    to find out. The farthest of all are neighbours more often than not, of one
+    trajectory or on one of a ridge's two branches; the others would fall behind for
+    good.
 
     Args:
-        distance: how far out the points are, `[n]`.
-        is_eligible: `[n]` bool.
+        z: points, `[n, dim]`.
+        distance: how far out they are, `[n]`.
+        number: of points wanted.
 
     Returns:
-        Their indices and distances, `[k]` each.
+        Indices, `[k]`: all if there are no more than `number`.
     """
-    eligible = np.flatnonzero(is_eligible)
-    order = eligible[np.argsort(-distance[eligible])]
-    return order, distance[order]
+    order = np.argsort(-distance)
+    if len(order) <= number:
+        return order
+    reach = np.mean(distance[order[:number]])
+    outer = order[distance[order] >= _OUTER * reach]
+    lonely = outer[_spread(z[outer], number)]
+    by_turns = np.stack([order[: len(lonely)], lonely], axis=-1).reshape(-1)
+    _, first = np.unique(by_turns, return_index=True)
+    return by_turns[np.sort(first)][:number]
+
+
+def _spread(z: np.ndarray, number: int) -> np.ndarray:
+    """Indices of the first point and, one by one, the farthest from those before."""
+    chosen = [0]
+    nearest = np.full(len(z), np.inf)
+    while len(chosen) < min(number, len(z)):
+        square = np.sum((z - z[chosen[-1]]) ** 2, axis=-1)
+        nearest = np.minimum(nearest, square)
+        chosen.append(int(np.argmax(nearest)))
+    return np.asarray(chosen)

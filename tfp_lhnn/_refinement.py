@@ -6,6 +6,7 @@ import numpy as np
 
 __all__ = [
     "Quality",
+    "acceptance_from",
     "assess",
     "choose_points",
     "has_escaped",
@@ -90,11 +91,6 @@ class Quality(NamedTuple):
             and self.escaped <= _FEW_ESCAPED
             and not self.is_open
         )
-
-    @property
-    def merit(self) -> float:
-        """What the better of two networks has more of."""
-        return self.acceptance * self.tail_acceptance
 
 
 def target_shares(residual: np.ndarray) -> np.ndarray:
@@ -188,9 +184,22 @@ def assess(
     if np.any(counts):
         away = has_escaped(elsewhere_residual, elsewhere_potential, residual, highest)
         escaped = float(np.mean(away))
-        log_ratio = elsewhere_residual[counts, np.newaxis] - residual[finite]
-        tail = float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
+        tail = acceptance_from(elsewhere_residual[counts], residual)
     return Quality(energy_error, proposal_acceptance(residual), tail, escaped)
+
+
+def acceptance_from(start_residual: np.ndarray, residual: np.ndarray) -> float:
+    """Probability that delayed acceptance leaves given points for draws of `π_θ`.
+
+    Args:
+        start_residual: `U − U_θ` at the points, `[m]`, all finite.
+        residual: the same at independent draws of `π_θ`, `[n]`.
+    """
+    finite = np.isfinite(residual)
+    if not np.any(finite):
+        return 0.0
+    log_ratio = start_residual[:, np.newaxis] - residual[finite]
+    return float(np.mean(np.exp(np.minimum(log_ratio, 0.0))) * np.mean(finite))
 
 
 def proposal_acceptance(residual: np.ndarray) -> float:
