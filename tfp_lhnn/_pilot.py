@@ -314,16 +314,20 @@ def compile_trajectories(
         infinity = tf.constant(float("inf"), dtype)
         gain = tf.where(tf.math.is_finite(gain), gain, -infinity)
         acceptance = tf.reduce_mean(tf.exp(tf.minimum(gain, 0.0)), axis=0)
-        # A point of the trajectory by its weight; on the way down the lowest one.
+        # A point of the trajectory by its weight, the start among them, or all that a
+        # diverging one leaves to choose from is far away; on the way down the lowest.
         noise = -tf.math.log(
             -tf.math.log(
                 tf.random.stateless_uniform(
-                    tf.shape(gain), choice_seed, minval=1e-30, dtype=dtype
+                    [NUM_LEAPFROG_STEPS + 1, shape[0]],
+                    choice_seed,
+                    minval=1e-30,
+                    dtype=dtype,
                 )
             )
         )
         height = tf.where(tf.math.is_finite(gain), leaves.log_prob, -infinity)
-        score = tf.where(downhill, height, gain + noise)
+        score = tf.where(downhill, height, gain + noise[1:])
         best = tf.argmax(score, axis=0, output_type=tf.int32)
         chosen = tf.nest.map_structure(
             lambda x: tf.gather(
@@ -331,8 +335,9 @@ def compile_trajectories(
             ),
             leaves,
         )
-        top = tf.reduce_max(score, axis=0)
-        moves = tf.where(downhill, top > state.log_prob, top > -infinity)
+        moves = tf.reduce_max(score, axis=0) > tf.where(
+            downhill, state.log_prob, noise[0]
+        )
         return _Trajectory(leaves, select_chains(moves, chosen, state), acceptance)
 
     return tf.function(run, autograph=False, jit_compile=jit_compile)
