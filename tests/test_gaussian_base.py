@@ -61,6 +61,29 @@ def test_points_far_away_are_ignored():
     np.testing.assert_allclose(base.whitening, np.ones(2), rtol=1e-9)
 
 
+def test_energies_or_gradients_decide():
+    # A wall on one side, nearly flat on the other: no Gaussian suits both.
+    def points(seed):
+        q = np.random.default_rng(seed).uniform(-2.5, 8.0, size=(400, 1))
+        log_prob = -np.exp(-q[:, 0]) - 0.05 * q[:, 0]
+        return q, np.exp(-q) - 0.05, log_prob
+
+    by_energy = fit_gaussian_base(*points(0))
+    by_gradient = fit_gaussian_base(*points(0), by_gradient=True)
+    # Steps that the wall bears are shorter.
+    assert by_gradient.whitening > 1.1 * by_energy.whitening
+    q, gradient, log_prob = points(1)
+
+    def gradient_error(base):
+        return np.std(base.whiten(q) + base.whiten_gradient(gradient))
+
+    def energy_error(base):
+        return np.std(-log_prob - base.energy(q))
+
+    assert gradient_error(by_gradient) < gradient_error(by_energy)
+    assert energy_error(by_energy) < energy_error(by_gradient)
+
+
 def test_noise_is_not_mistaken_for_correlation():
     generator = np.random.default_rng(0)
     q = generator.normal(size=(200, 40))

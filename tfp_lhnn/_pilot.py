@@ -248,7 +248,9 @@ class Pilot:
         self._num_regressed = number
         position, log_prob, gradient = (x[near] for x in arrays)
         try:
-            base = fit_gaussian_base(position, gradient, log_prob, dense=self._dense)
+            base = fit_gaussian_base(
+                position, gradient, log_prob, dense=self._dense, by_gradient=True
+            )
         except (ValueError, np.linalg.LinAlgError):
             return  # Points too few or too much alike: go on as before.
         if not np.all(np.isfinite(base.whitening)):

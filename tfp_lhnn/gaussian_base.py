@@ -94,6 +94,7 @@ def fit_gaussian_base(
     *,
     held_out: tuple[np.ndarray, np.ndarray, np.ndarray | None] | None = None,
     dense: bool = True,
+    by_gradient: bool = False,
 ) -> GaussianBase:
     """Fits location and whitening by regressing gradients on positions.
 
@@ -115,6 +116,9 @@ def fit_gaussian_base(
         held_out: position, gradient and log density of other points; without it every
             fifth block of the points given.
         dense: whether dense candidates are tried.
+        by_gradient: whether the gradient's error decides though `log_prob` is given. A
+            base that is much too wide along some coordinate may fit energies best, and
+            makes every step too long.
 
     Returns:
         The base, in float64.
@@ -130,6 +134,8 @@ def fit_gaussian_base(
     candidates = _diagonal_candidates(*fitted)
     if dense:
         candidates += _dense_candidates(fitted[0], fitted[1])
+    if by_gradient:
+        held_out = (*held_out[:2], None)
     errors = [_error(base, *held_out) for base in candidates]
     best = int(np.argmin(errors))
     return candidates[best if errors[best] < _WORTHWHILE * errors[0] else 0]
