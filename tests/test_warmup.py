@@ -65,7 +65,9 @@ def test_rounds_tell_the_history(counted_fit):
     assert all(one.kind == "refinement" for one in rounds)
     spent = [one.num_gradients for one in fitted.rounds]
     assert spent == sorted(spent)
-    assert spent[-1] == fitted.num_gradients
+    # What a check that did not end the fit taught was paid for after it.
+    after = fitted.num_gradients - spent[-1]
+    assert after == 0 if fitted.is_confirmed else 0 <= after < 0.2 * spent[-1]
     assert all(0.0 <= one.acceptance <= 1.0 for one in rounds)
 
 
