@@ -60,6 +60,7 @@ class MarchingPilot:
         self.is_hot = np.arange(CHAINS) % 2 == 1
         self.position = np.zeros((CHAINS, 2))
         self.runs = []
+        self.starts = []
         self.paces = []
 
     def send(self, position, log_prob, gradient, *, spare_hot):
@@ -68,6 +69,7 @@ class MarchingPilot:
         rows = np.flatnonzero(~self.is_hot | (not spare_hot))[: len(position)]
         self.position[rows] = position[: len(rows)]
         self.runs.append(spare_hot)
+        self.starts.append(position)
 
     def run(self, pace):
         self.paces.append(pace)
@@ -88,6 +90,11 @@ def gaussian(position):
 def heavy_tailed(position):
     """As the network says in the middle, and flat farther out along the first axis."""
     return gaussian(np.clip(position, [-2.0, -np.inf], [2.0, np.inf]))
+
+
+def walled(position):
+    """As the network says on one side of a wall, and next to nothing behind it."""
+    return gaussian(position) - 50.0 * (position[..., 0] > 1.0)
 
 
 def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradients=0):
@@ -152,6 +159,15 @@ def test_the_first_trajectories_from_the_frontier_are_pushed_outwards():
     axis = np.argmax(np.abs(starts), axis=-1)
     away = np.sign(starts[np.arange(2), axis])
     np.testing.assert_allclose(push[~pilot.is_hot][np.arange(2), axis], 3.0 * away)
+
+
+def test_no_trajectory_starts_in_a_well_that_only_the_network_has():
+    _, pilot, _, _ = run_check(walled, 1.5, 10_000)
+    first = pilot.starts[0]
+    assert len(first) == CHAINS
+    # A sixth of the network's draws lie behind the wall, and some of the farthest.
+    assert np.all(first[:, 0] <= 1.0)
+    assert np.all(np.max(np.abs(first), axis=-1) > 1.5)
 
 
 def test_trajectories_do_not_run_away_from_what_the_network_visits():

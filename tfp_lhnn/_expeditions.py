@@ -161,11 +161,10 @@ class _Edge(NamedTuple):
         z = base.whiten(compared.position[eligible])
         distance = self.yardstick.distance(z)
         is_near = distance <= self.farthest
-        eligible, z, distance = eligible[is_near], z[is_near], distance[is_near]
-        if not len(eligible):
-            return eligible, 0.0
-        chosen = frontier(self.yardstick.standardised(z), distance, number)
-        return eligible[chosen], float(np.mean(np.sort(distance)[-number:]))
+        chosen, reach = frontier(
+            self.yardstick.standardised(z[is_near]), distance[is_near], number
+        )
+        return eligible[is_near][chosen], reach
 
 
 def explore(

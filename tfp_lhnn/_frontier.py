@@ -46,7 +46,9 @@ class Yardstick(NamedTuple):
         return (z - self.centre) / self.scale
 
 
-def frontier(z: np.ndarray, distance: np.ndarray, number: int) -> np.ndarray:
+def frontier(
+    z: np.ndarray, distance: np.ndarray, number: int
+) -> tuple[np.ndarray, float]:
     """Some of the farthest points, by turns the next farthest and the loneliest.
 
     What lies beyond them the network may know nothing of, and its own chain is the last
@@ -60,17 +62,18 @@ def frontier(z: np.ndarray, distance: np.ndarray, number: int) -> np.ndarray:
         number: of points wanted.
 
     Returns:
-        Indices, `[k]`: all if there are no more than `number`.
+        Indices, `[k]`: all if there are no more than `number`; and how far out the
+        farthest `number` are on average, zero if there are no points.
     """
     order = np.argsort(-distance)
+    reach = float(np.mean(distance[order[:number]])) if len(order) else 0.0
     if len(order) <= number:
-        return order
-    reach = np.mean(distance[order[:number]])
+        return order, reach
     outer = order[distance[order] >= _OUTER * reach]
     lonely = outer[_spread(z[outer], number)]
     by_turns = np.stack([order[: len(lonely)], lonely], axis=-1).reshape(-1)
     _, first = np.unique(by_turns, return_index=True)
-    return by_turns[np.sort(first)][:number]
+    return by_turns[np.sort(first)][:number], reach
 
 
 def _spread(z: np.ndarray, number: int) -> np.ndarray:
