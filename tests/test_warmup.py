@@ -118,6 +118,7 @@ def test_a_poor_fit_says_so_and_what_to_try():
     assert "poor" in fitted.message
     assert "gradient_budget" in fitted.message
     assert "non-centred" in fitted.message
+    assert "nats" not in fitted.message
     # Something is left for sampling with true gradients.
     assert fitted.num_gradients <= 0.85 * 1200
 
@@ -240,6 +241,7 @@ def test_a_gaussian_is_confirmed_at_once_and_a_short_budget_is_not():
     assert short.is_good
     assert not short.is_confirmed
     assert "not confirmed" in short.message
+    assert f"{short.energy_error:.2g} nats" in short.message
     assert "gradient_budget" in short.message
 
 

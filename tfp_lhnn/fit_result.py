@@ -64,7 +64,8 @@ class Fit:
         num_gradients: true gradients evaluated; at most `gradient_budget`.
         num_evaluations: densities evaluated, those with a gradient included.
         gradient_budget: as given.
-        energy_error: of the network at fresh points, in nats.
+        energy_error: of the network at fresh points, in nats; of a poor fit, whose
+            points are hardly the target's, it says little.
         acceptance: that delayed acceptance would have.
         held_out: potential and network error at the last fresh points, `[n]` each.
         radius: largest distance from the centre, in the base's coordinates, of the
@@ -140,20 +141,19 @@ def fit_message(
         num_rounds: good checks in a row that it takes to be confirmed.
         is_confirmed: whether it is.
     """
-    shares = (
-        f"delayed acceptance accepts {acceptance:.0%} of the network's "
-        f"proposals, and its energy is off by {energy_error:.2g} nats"
-    )
+    share = f"delayed acceptance accepts {acceptance:.0%} of the network's proposals"
     if acceptance < POOR_ACCEPTANCE:
+        # Of its energy too few draws are the target's to say anything.
         return (
-            f"The fit is poor: {shares}, after {spent} of {budget} gradients. Try a "
+            f"The fit is poor: {share}, after {spent} of {budget} gradients. Try a "
             "larger `gradient_budget`, wider `hidden_units`, a reparametrisation of "
             "the model (a non-centred one for funnels), or a better `initial_state`."
         )
     if is_confirmed:
         return "The fit is good."
     return (
-        f"The fit is not confirmed: {shares}, but the budget of {budget} gradients "
-        f"ended before {num_rounds} checks in a row were good and agreed, so tails "
-        "or modes may have been missed. Try a larger `gradient_budget`."
+        f"The fit is not confirmed: {share}, and its energy is off by "
+        f"{energy_error:.2g} nats, but the budget of {budget} gradients ended before "
+        f"{num_rounds} checks in a row were good and agreed, so tails or modes may "
+        "have been missed. Try a larger `gradient_budget`."
     )
