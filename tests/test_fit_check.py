@@ -14,24 +14,9 @@ from tfp_lhnn._fit_check import check
 from tfp_lhnn._pilot import PilotPoints
 from tfp_lhnn._stiffness import largest_frequencies, stable_step
 from tfp_lhnn._surrogate_chain import SurrogateRun
-from tfp_lhnn.gaussian_base import GaussianBase
+from tfp_lhnn.network import LatentHNN
 
 CHAINS, LEAVES = 4, 8
-
-
-class Quadratic:
-    """A network of `½ qᵀ A q`, with an identity for its base."""
-
-    def __init__(self, matrix):
-        self._matrix = np.asarray(matrix, np.float64)
-        dim = len(self._matrix)
-        self.gaussian_base = GaussianBase(np.zeros(dim), np.ones(dim))
-
-    def potential(self, q):
-        return tf.constant(0.5 * np.einsum("ni,ij,nj->n", q, self._matrix, q))
-
-    def potential_gradient(self, q):
-        return tf.constant(q.numpy() @ self._matrix)
 
 
 class Target:
@@ -107,7 +92,7 @@ def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradi
     pilot = MarchingPilot(log_prob, factor, largest_step)
     generator = np.random.default_rng(2)
     result = check(
-        Quadratic(np.eye(2)),
+        LatentHNN(2, (4,)),  # untrained: its base, a standard normal density
         run,
         run,
         pilot,
@@ -127,7 +112,8 @@ def test_a_target_that_the_network_knows_is_looked_at_once():
     assert evaluated.num_gradients == 5 * BLOCK + pilot.cost
     assert len(result.position) == 4 * BLOCK + pilot.cost
     assert result.num_own == 3 * BLOCK
-    np.testing.assert_allclose(result.residual, 0.0, atol=1e-12)
+    # The network is in float32, and the energies are below ten.
+    np.testing.assert_allclose(result.residual, 0.0, atol=1e-5)
     assert result.quality.is_good
 
 
@@ -216,14 +202,62 @@ def test_the_budget_ends_an_expedition(spare):
     assert evaluated.left == cost - 1
 
 
+def hilly_network(dim, seed):
+    """Under a correlated base, hills that are stiffer than it in places."""
+    rng = np.random.default_rng(seed)
+    network = LatentHNN(dim, (8,), seed=seed)
+    network.location.assign(rng.standard_normal(dim))
+    network.whitening.assign(np.eye(dim) + 0.5 * rng.standard_normal((dim, dim)))
+    kernel = network.output_layer.kernel
+    kernel.assign(rng.standard_normal(kernel.shape))
+    network.energy_scale.assign(20.0)
+    return network
+
+
+def exact_frequencies(network, position):
+    """Roots of the largest curvatures, in size, of the whitened Hessian, `[n]`."""
+    q = tf.constant(position)
+    with tf.GradientTape() as tape:
+        tape.watch(q)
+        gradient = network.potential_gradient(q)
+    inverse = np.linalg.inv(network.gaussian_base.whitening)
+    hessian = inverse.T @ tape.batch_jacobian(gradient, q).numpy() @ inverse
+    return np.sqrt(np.max(np.abs(np.linalg.eigvalsh(hessian)), axis=-1))
+
+
+# Seven are padded to eight points, sixteen are not.
+@pytest.mark.parametrize("number", [7, 16])
+def test_frequencies_are_those_of_the_hessian(number):
+    network = hilly_network(3, 5)
+    position = np.random.default_rng(6).standard_normal((number, 3))
+    exact = exact_frequencies(network, position)
+    assert np.ptp(exact) > 1.0
+    found = largest_frequencies(network, position, np.random.default_rng(7))
+    # Twenty iterations leave something of a curvature nearly as large as the largest.
+    np.testing.assert_allclose(np.median(found / exact), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(found, exact, rtol=0.1)
+
+
+def test_frequencies_are_those_of_the_network_at_hand():
+    position = np.random.default_rng(6).standard_normal((16, 3))
+    for network in (hilly_network(3, 5), hilly_network(3, 8)):
+        found = largest_frequencies(network, position, np.random.default_rng(7))
+        exact = exact_frequencies(network, position)
+        np.testing.assert_allclose(np.median(found / exact), 1.0, rtol=1e-3)
+
+
+def test_without_layers_every_frequency_is_one():
+    network = hilly_network(3, 5)
+    network.silence()
+    position = np.random.default_rng(6).standard_normal((16, 3))
+    found = largest_frequencies(network, position, np.random.default_rng(7))
+    np.testing.assert_array_equal(found, 1.0)
+    np.testing.assert_allclose(exact_frequencies(network, position), 1.0, rtol=1e-5)
+
+
 def test_a_step_is_stable_where_the_potential_is_stiffest():
-    rng = np.random.default_rng(3)
-    rotation, _ = np.linalg.qr(rng.standard_normal((5, 5)))
-    matrix = rotation @ np.diag([0.1, 1.0, 2.0, 9.0, 100.0]) @ rotation.T
-    network = Quadratic(matrix)
-    position = rng.standard_normal((30, 5))
-    # Twenty power iterations at a gap of eleven; float32 differences over 0.02.
-    np.testing.assert_allclose(
-        largest_frequencies(network, position, rng), 10.0, rtol=1e-3
-    )
-    assert stable_step(network, position, rng) == pytest.approx(0.1, rel=1e-3)
+    network = hilly_network(3, 5)
+    position = np.random.default_rng(6).standard_normal((500, 3))
+    stiffest = np.quantile(exact_frequencies(network, position), 0.98)
+    step = stable_step(network, position, np.random.default_rng(7))
+    assert step == pytest.approx(1.0 / stiffest, rel=0.02)

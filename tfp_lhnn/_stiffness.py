@@ -5,6 +5,10 @@ along a tail, such steps are always rejected: a chain never enters, and nothing 
 that it should have.
 """
 
+import functools
+import math
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -50,16 +54,47 @@ def largest_frequencies(
         position: `[n, dim]`.
         generator: of the first directions.
     """
-    base = network.gaussian_base
-    z = base.whiten(position)
+    z = network.gaussian_base.whiten(position)
+    direction = generator.standard_normal(z.shape)
+    if network.is_silent:
+        return np.ones(len(z))
+    # Of few sizes, as each compiles.
+    size = 2 ** math.ceil(math.log2(len(z)))
+    twin, iterate = _compiled(
+        network.dim, network.hidden_units, network.activation, size
+    )
+    twin.copy_layers(network)
+    padded = (np.resize(x, (size, network.dim)) for x in (z, direction))
+    curvature = iterate(*(tf.constant(x, tf.float32) for x in padded))
+    return np.sqrt(curvature.numpy()[: len(z)].astype(np.float64))
 
-    def gradient(z: np.ndarray) -> np.ndarray:
-        position = tf.constant(base.unwhiten(z), tf.float32)
-        return base.whiten_gradient(network.potential_gradient(position).numpy())
 
-    product = generator.standard_normal(z.shape)
-    for _ in range(_NUM_ITERATIONS):
-        size = np.linalg.norm(product, axis=-1, keepdims=True)
-        shift = _DISTANCE * product / np.maximum(size, 1e-12)
-        product = (gradient(z + shift) - gradient(z - shift)) / (2.0 * _DISTANCE)
-    return np.sqrt(np.linalg.norm(product, axis=-1))
+# Eagerly, op by op, this took half of the seconds of a fit to a simple posterior.
+@functools.lru_cache(maxsize=16)
+def _compiled(
+    dim: int, hidden_units: tuple[int, ...], activation: Any, size: int
+) -> tuple[LatentHNN, Any]:
+    # In the base's coordinates; takes over the layers of each network that comes.
+    twin = LatentHNN(dim, hidden_units, activation, base="diagonal", seed=0)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def iterate(z: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
+        groups = twin.trainable_variables, twin.non_trainable_variables
+        weights = [[tf.convert_to_tensor(v) for v in group] for group in groups]
+        energy_and_gradient = twin.energy_function(*weights)
+
+        def multiply(i: tf.Tensor, product: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            length = tf.norm(product, axis=-1, keepdims=True)
+            shift = _DISTANCE * product / tf.maximum(length, 1e-12)
+            ends = tf.concat([z + shift, z - shift], axis=0)
+            _, gradient = energy_and_gradient(ends, ends)
+            above, below = tf.split(gradient, 2)
+            return i + 1, (above - below) / (2.0 * _DISTANCE)
+
+        _, product = tf.while_loop(
+            lambda i, _: i < _NUM_ITERATIONS, multiply, (0, direction)
+        )
+        return tf.norm(product, axis=-1)
+
+    rows = tf.TensorSpec([size, dim], tf.float32)
+    return twin, iterate.get_concrete_function(rows, rows)

@@ -162,6 +162,11 @@ class LatentHNN(PhysicsModel):
         """Makes the layers' output zero, so that the potential is the base alone."""
         self.output_layer.kernel.assign(tf.zeros_like(self.output_layer.kernel))
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the layers' output is zero everywhere."""
+        return not np.any(self.output_layer.kernel.numpy())
+
     def copy_layers(self, other: "LatentHNN") -> None:
         """Takes over the layers, their scale and the offset of a separable network.
 
