@@ -7,6 +7,7 @@ python -m benchmarks.report --results FILE... --output FOLDER
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 import pathlib
 
@@ -114,7 +115,25 @@ def _environment(results: list[Record]) -> str:
         )
     if any("smoke" in result["suites"] for result in results):
         suites += " (tiny runs: they show that all works, their numbers mean nothing)"
-    return f"## Environment\n\nSuites: {suites}.\n\n{versions}"
+    return f"## Environment\n\nSuites: {suites}.{_origins(results)}\n\n{versions}"
+
+
+def _origins(results: list[Record]) -> str:
+    """Which of several runs the cases are of: the last one that has a case."""
+    if len(results) < 2:
+        return ""
+    last = {
+        case["key"]: i for i, result in enumerate(results) for case in result["cases"]
+    }
+    runs = []
+    for i, result in enumerate(results):
+        counts = collections.Counter(
+            case["suite"] for case in result["cases"] if last[case["key"]] == i
+        )
+        cases = ", ".join(f"{count} of `{name}`" for name, count in counts.items())
+        commit = result["environment"]["commit"][:7]
+        runs.append(f"commit {commit}: {cases or 'none'}")
+    return f" Cases from {len(results)} runs: {'; '.join(runs)}."
 
 
 def _claims(records: list[Record]) -> str:

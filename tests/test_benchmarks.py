@@ -365,6 +365,19 @@ def test_missing_peer_is_skipped_and_named(tmp_path, monkeypatch):
     assert f"- skipped: {case.key}: not installed: blackjax\n" in page
 
 
+def test_the_page_says_which_run_its_cases_are_of(tmp_path):
+    again = json.loads(RESULT.read_text())
+    again["environment"]["commit"] = "0123456789"
+    again["cases"] = [c for c in again["cases"] if c["suite"] == "cost"][:1]
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps(again))
+    results, records = summary.load([RESULT, path])
+    page = report.page(results, records, [])
+    assert "commit unknown: 8 of `paper`, 3 of `gym`, 1 of `cost`, 7 of" in page
+    assert "; commit 0123456: 1 of `cost`." in page
+    assert "runs:" not in report.page(results[:1], records, [])
+
+
 def test_slope_of_fits_that_their_budget_ended_is_no_evidence(records):
     cut = [record | {"settings": {"gradient_budget": 100}} for record in records[-9:]]
     (claim,) = (c for c in claims.claims(cut) if "dimension" in c.text)
