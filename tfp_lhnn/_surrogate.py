@@ -22,7 +22,7 @@ NUM_CHAINS = 32
 
 # The Gaussian base is worth a check alone if, with so many points per dimension, it is
 # so good at those held out, in nats.
-_POINTS_FOR_A_BASE = 3
+_POINTS_FOR_A_BASE = 2
 _PROMISING_BASE_ERROR = 0.5
 
 # Training steps up to so many points.
