@@ -16,10 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_lhnn import _training_loop
-from tfp_lhnn.network import LatentHNN
-from tfp_lhnn.physics_loss import physics_arrays
-from tfp_lhnn.training_data import TrainingData
+from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.network import training_loop
+from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.network.physics_loss import physics_arrays
 
 LEARNING_RATE = 1e-3
 VALUE_WEIGHT = 0.1
@@ -37,10 +37,10 @@ def make_data(dim: int, num_points: int) -> TrainingData:
     return TrainingData.from_gradients(position, gradient, log_prob, seed=0)
 
 
-def as_points(data: TrainingData) -> _training_loop.Points:
+def as_points(data: TrainingData) -> training_loop.Points:
     """What the layers learn above the standard Gaussian, as `train` prepares it."""
     energy = 0.5 * np.sum(data.position**2, axis=1)
-    return _training_loop.Points(
+    return training_loop.Points(
         data.position, -data.momentum_rate - data.position, -data.log_prob - energy
     )
 
@@ -52,12 +52,12 @@ def make_network(args: argparse.Namespace) -> LatentHNN:
 def train_loop(args: argparse.Namespace, data: TrainingData) -> Callable[[], None]:
     """The loop of `train`: Keras variables and optimiser in one XLA `while_loop`."""
     points = as_points(data)
-    loop = _training_loop.TrainingLoop(
+    loop = training_loop.TrainingLoop(
         make_network(args),
         points,
-        _training_loop.Points(*(x[:64] for x in points)),
+        training_loop.Points(*(x[:64] for x in points)),
         gradient_scale=np.ones(args.dim),
-        recipe=_training_loop.Recipe(
+        recipe=training_loop.Recipe(
             LEARNING_RATE, args.steps, 0.03, VALUE_WEIGHT, jit_compile=True
         ),
     )

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lhnn
-from tfp_lhnn.arviz import az, to_inference_data
+from tfp_lhnn.posterior.inference_data import az, to_inference_data
 
 DRAWS, CHAINS = 6, 3
 

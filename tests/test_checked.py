@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn._checked import Checked
-from tfp_lhnn._fit_check import Check
-from tfp_lhnn._refinement import Quality, assess
+from tfp_lhnn.learning.fit_check import Check
+from tfp_lhnn.learning.refinement import Quality, assess
+from tfp_lhnn.learning.round_comparison import Checked
 
 NUM_OWN, NUM_ELSEWHERE = 400, 200
 

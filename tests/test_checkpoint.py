@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tfp_lhnn
-from tfp_lhnn import checkpoint as module
-from tfp_lhnn.checkpoint import Checkpoint
+from tfp_lhnn.sampling import checkpoint as module
+from tfp_lhnn.sampling.checkpoint import Checkpoint
 
 IDENTITY = {"model": "abc", "seed": 3, "step_size": 0.1}
 
@@ -304,7 +304,7 @@ package = types.ModuleType("tfp_lhnn")
 package.__path__ = [sys.argv[2]]
 sys.modules["tfp_lhnn"] = package
 import numpy as np
-from tfp_lhnn.checkpoint import Checkpoint
+from tfp_lhnn.sampling.checkpoint import Checkpoint
 
 checkpoint = Checkpoint(sys.argv[1], {"seed": 1})
 print("ready", flush=True)

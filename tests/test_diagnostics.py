@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-from tfp_lhnn import diagnostics
-from tfp_lhnn._remedies import MAX_ENERGY_DRIFT
-from tfp_lhnn.arviz import az
-from tfp_lhnn.diagnostics import SamplingWarning, Summary, summarize, warn
+from tfp_lhnn.posterior import diagnostics
+from tfp_lhnn.posterior.diagnostics import SamplingWarning, Summary, summarize, warn
+from tfp_lhnn.posterior.inference_data import az
+from tfp_lhnn.posterior.remedies import MAX_ENERGY_DRIFT
 
 CHAINS, DRAWS = 4, 300
 

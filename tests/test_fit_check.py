@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn._compiled_target import BLOCK
-from tfp_lhnn._evaluated import Evaluated
-from tfp_lhnn._expeditions import Mass
-from tfp_lhnn._fit_check import check
-from tfp_lhnn._pilot import PilotPoints
-from tfp_lhnn._stiffness import largest_frequencies, stable_step
-from tfp_lhnn._surrogate_chain import SurrogateRun
-from tfp_lhnn.network import LatentHNN
+from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.evaluation.target import BLOCK
+from tfp_lhnn.learning.fit_check import check
+from tfp_lhnn.learning.pilot import PilotPoints
+from tfp_lhnn.learning.stiffness import largest_frequencies, stable_step
+from tfp_lhnn.learning.surrogate_chain import SurrogateRun
+from tfp_lhnn.learning.tail_search import Mass
+from tfp_lhnn.network.latent_hnn import LatentHNN
 
 CHAINS, LEAVES = 4, 8
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tfp_lhnn
-from tfp_lhnn.gaussian_base import fit_gaussian_base
+from tfp_lhnn.network.gaussian_base import fit_gaussian_base
 
 
 @pytest.mark.parametrize("dim", [2, 20])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tfp_lhnn import LatentHNN
-from tfp_lhnn._gaussian_chain import gaussian_run
-from tfp_lhnn._surrogate_chain import run_surrogate_chain
+from tfp_lhnn.learning.gaussian_chain import gaussian_run
+from tfp_lhnn.learning.surrogate_chain import run_surrogate_chain
 
 
 @pytest.mark.parametrize("dim", [3, 40])

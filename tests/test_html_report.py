@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tfp_lhnn
-from tfp_lhnn.arviz import az
-from tfp_lhnn.html_report import report
+from tfp_lhnn.posterior.html_report import report
+from tfp_lhnn.posterior.inference_data import az
 
 CHAINS, DRAWS = 4, 200
 VOID = {"meta", "link", "img", "br"}

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import stats
 
-from tfp_lhnn.model import Model, as_model
+from tfp_lhnn.model.model import Model, as_model
 
 tfd = tfp.distributions
 Root = tfd.JointDistributionCoroutine.Root

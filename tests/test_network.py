@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tfp_lhnn
-from tfp_lhnn.activations import sine
-from tfp_lhnn.physics_loss import physics_arrays
+from tfp_lhnn.network.activations import sine
+from tfp_lhnn.network.physics_loss import physics_arrays
 
 
 def run_python(code: str) -> subprocess.CompletedProcess:

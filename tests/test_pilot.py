@@ -4,8 +4,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn._pilot import NUM_LEAPFROG_STEPS, Pace, Pilot, compile_trajectories
-from tfp_lhnn.gaussian_base import GaussianBase
+from tfp_lhnn.learning.pilot import (
+    NUM_LEAPFROG_STEPS,
+    Pace,
+    Pilot,
+    compile_trajectories,
+)
+from tfp_lhnn.network.gaussian_base import GaussianBase
 
 CHAINS = 64
 

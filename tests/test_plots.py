@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import tfp_lhnn
 from tfp_lhnn import plots
-from tfp_lhnn.arviz import az
+from tfp_lhnn.posterior.inference_data import az
 
 CHAINS, DRAWS = 3, 40
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from tfp_lhnn.progress import ProgressReporter
+from tfp_lhnn.support.progress import ProgressReporter
 
 
 class Stream(io.StringIO):

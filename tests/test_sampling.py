@@ -17,11 +17,13 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 import tfp_lhnn
-from tfp_lhnn import _surrogate_chain, _training_loop, checkpoint
-from tfp_lhnn._chunk_sampler import ChunkSampler
-from tfp_lhnn._compiled_target import CompiledTarget
-from tfp_lhnn._sampling_run import sampler_settings
-from tfp_lhnn.model import as_model
+from tfp_lhnn.evaluation.target import CompiledTarget
+from tfp_lhnn.learning import surrogate_chain
+from tfp_lhnn.model.model import as_model
+from tfp_lhnn.network import training_loop
+from tfp_lhnn.sampling import checkpoint
+from tfp_lhnn.sampling.chunk_sampler import ChunkSampler
+from tfp_lhnn.sampling.sampling_run import sampler_settings
 
 from .counting_target import CountingTarget, funnel, skewed
 
@@ -178,7 +180,7 @@ def test_compiling_ahead_evaluates_nothing_and_is_what_a_run_needs(method):
 
 
 def test_a_second_run_compiles_nothing():
-    caches = (_training_loop._compiled_steps, _surrogate_chain._compiled)
+    caches = (training_loop._compiled_steps, surrogate_chain._compiled)
     target = Traces()
     first = run_traced(target, 1)
     traces, misses = target.count, [cache.cache_info().misses for cache in caches]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn._state_parts import StateLayout, state_parts
+from tfp_lhnn.support.state_layout import StateLayout, state_parts
 
 Pair = collections.namedtuple("Pair", ["scale", "matrix"])
 

@@ -6,9 +6,9 @@ import tensorflow as tf
 from scipy import stats
 
 import tfp_lhnn
-from tfp_lhnn._fit_run import least_budget
-from tfp_lhnn._frontier import Yardstick, frontier
-from tfp_lhnn._refinement import (
+from tfp_lhnn.learning.fit_run import least_budget
+from tfp_lhnn.learning.frontier import Yardstick, frontier
+from tfp_lhnn.learning.refinement import (
     Quality,
     assess,
     choose_points,

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
+from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.simulation import simulate_training_data
 from tfp_lhnn.mcmc import (
     LatentHNNDelayedAcceptanceResults,
     LatentHNNDelayedAcceptanceSampler,
@@ -14,19 +16,18 @@ from tfp_lhnn.mcmc import (
     LatentHNNStats,
     trace_stats,
 )
-from tfp_lhnn.model import Model
-from tfp_lhnn.network import LatentHNN
-from tfp_lhnn.training import TrainingHistory, train
-from tfp_lhnn.training_data import TrainingData, simulate_training_data
+from tfp_lhnn.model.model import Model
+from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.network.training import TrainingHistory, train
 
 if TYPE_CHECKING:
-    from tfp_lhnn import plots
-    from tfp_lhnn.arviz import to_inference_data
-    from tfp_lhnn.diagnostics import SamplingWarning, Summary, summarize
-    from tfp_lhnn.fit_result import Fit
-    from tfp_lhnn.html_report import report
-    from tfp_lhnn.sampling import sample
-    from tfp_lhnn.warmup import fit
+    from tfp_lhnn.learning.fit import fit
+    from tfp_lhnn.learning.fit_result import Fit
+    from tfp_lhnn.posterior import plots
+    from tfp_lhnn.posterior.diagnostics import SamplingWarning, Summary, summarize
+    from tfp_lhnn.posterior.html_report import report
+    from tfp_lhnn.posterior.inference_data import to_inference_data
+    from tfp_lhnn.sampling.sample import sample
 
 __all__ = [
     "Fit",
@@ -58,20 +59,20 @@ __all__ = [
 # Where the names are that need ArviZ, which takes a second to import: whoever uses the
 # kernels alone does not wait for it.
 _LAZY = {
-    "Fit": "fit_result",
-    "SamplingWarning": "diagnostics",
-    "Summary": "diagnostics",
-    "fit": "warmup",
-    "report": "html_report",
-    "sample": "sampling",
-    "summarize": "diagnostics",
-    "to_inference_data": "arviz",
+    "Fit": "learning.fit_result",
+    "SamplingWarning": "posterior.diagnostics",
+    "Summary": "posterior.diagnostics",
+    "fit": "learning.fit",
+    "report": "posterior.html_report",
+    "sample": "sampling.sample",
+    "summarize": "posterior.diagnostics",
+    "to_inference_data": "posterior.inference_data",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "plots":
-        return importlib.import_module("tfp_lhnn.plots")
+        return importlib.import_module("tfp_lhnn.posterior.plots")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"tfp_lhnn.{_LAZY[name]}"), name)

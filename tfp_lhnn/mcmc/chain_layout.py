@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfp_lhnn._state_parts import StateLayout, state_parts
+from tfp_lhnn.support.state_layout import StateLayout, state_parts
 
 __all__ = ["ChainLayout"]
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn._arguments import check_count
 from tfp_lhnn.mcmc import validation
 from tfp_lhnn.mcmc.error_monitor import OneSourceMonitor
 from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetCalls, TargetSource
@@ -15,6 +14,7 @@ from tfp_lhnn.mcmc.network_kernel import NetworkKernel, Start
 from tfp_lhnn.mcmc.randomness import Randomness, draw
 from tfp_lhnn.mcmc.results import LatentHNNDelayedAcceptanceResults
 from tfp_lhnn.mcmc.trajectory import Progress, TreeState, build_tree
+from tfp_lhnn.support.arguments import check_count
 
 __all__ = ["LatentHNNDelayedAcceptanceSampler"]
 

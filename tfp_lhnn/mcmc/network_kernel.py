@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn import _tfp_compat
-from tfp_lhnn._arguments import check_count
-from tfp_lhnn._state_parts import state_parts
 from tfp_lhnn.mcmc import validation
 from tfp_lhnn.mcmc.chain_layout import ChainLayout
 from tfp_lhnn.mcmc.error_monitor import Monitor, MonitorState
@@ -22,6 +19,9 @@ from tfp_lhnn.mcmc.proposal import TRAJECTORY_SAMPLING
 from tfp_lhnn.mcmc.results import MASS_NEEDS_SEPARABLE, UnitMass
 from tfp_lhnn.mcmc.trajectory import Settings
 from tfp_lhnn.mcmc.uturn import SubtreeTables
+from tfp_lhnn.support import tfp_compat
+from tfp_lhnn.support.arguments import check_count
+from tfp_lhnn.support.state_layout import state_parts
 
 __all__ = ["NetworkKernel", "Start"]
 
@@ -161,7 +161,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
             "target_gradient_calls": tf.zeros([], tf.int32),
             "target_evaluation_calls": tf.ones([], tf.int32),
             "momentum_distribution": (
-                _tfp_compat.unit_momentum(parts, log_prob.shape.rank)
+                tfp_compat.unit_momentum(parts, log_prob.shape.rank)
                 if self._is_separable
                 else UnitMass()
             ),
@@ -210,5 +210,5 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
         if not self._is_separable:
             raise ValueError(MASS_NEEDS_SEPARABLE)
         return layout.columns_to_matrix(
-            _tfp_compat.inverse_mass_parts(momentum_distribution)
+            tfp_compat.inverse_mass_parts(momentum_distribution)
         )

@@ -6,8 +6,6 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn._arguments import check_count
-from tfp_lhnn._state_parts import state_parts
 from tfp_lhnn.mcmc import validation
 from tfp_lhnn.mcmc.chain_layout import ChainLayout
 from tfp_lhnn.mcmc.cooldown import CooldownMonitor
@@ -17,6 +15,8 @@ from tfp_lhnn.mcmc.pointwise import PointwiseMonitor, ResidualRule
 from tfp_lhnn.mcmc.randomness import Randomness, draw
 from tfp_lhnn.mcmc.results import LatentHNNKernelResults
 from tfp_lhnn.mcmc.trajectory import TreeState, build_tree
+from tfp_lhnn.support.arguments import check_count
+from tfp_lhnn.support.state_layout import state_parts
 
 __all__ = ["LatentHNNNoUTurnSampler"]
 

@@ -1,0 +1,1 @@
+"""Asking the target, and the ledger of what was asked."""

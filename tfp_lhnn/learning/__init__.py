@@ -1,0 +1,1 @@
+"""The sampler while it learns: `fit` and what serves it."""

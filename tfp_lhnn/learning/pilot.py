@@ -1,0 +1,385 @@
+"""The pilot of `fit`: short true-gradient trajectories, every evaluated point kept.
+
+Chains come down from wherever they start, precondition themselves by regressing the
+gradients they have met, and then move about the bulk of the target. They need not
+sample it exactly: what counts is where their points are.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lhnn.mcmc.integrator import kinetic_energy, select_chains
+from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base, near_points
+
+__all__ = [
+    "LARGEST_STEP",
+    "NUM_LEAPFROG_STEPS",
+    "Pace",
+    "Pilot",
+    "PilotPoints",
+    "compile_trajectories",
+]
+
+NUM_LEAPFROG_STEPS = 8
+
+# Mean acceptance over a trajectory that steps are adapted to. Lower than usual: points
+# with an energy error of a nat are as good to learn from as any.
+_TARGET_ACCEPTANCE = 0.7
+
+# Whitened steps above this leave no two points of a trajectory close to each other;
+# leapfrog is unstable from 2 on.
+LARGEST_STEP = 0.9
+
+# Up to here a dense regression takes less time than the eye notices; beyond, one is
+# made only when there are so many times as many points as at the last.
+_CHEAP_DIM = 128
+_WORTHWHILE_GROWTH = 1.25
+
+
+class PilotPoints(NamedTuple):
+    """Evaluated points, `n` of them.
+
+    Attributes:
+        position: `[n, dim]`.
+        log_prob: `[n]`.
+        gradient: of the log density, `[n, dim]`.
+        chain: which chain a point belongs to, `[n]` int.
+    """
+
+    position: np.ndarray
+    log_prob: np.ndarray
+    gradient: np.ndarray
+    chain: np.ndarray
+
+
+class Pace(NamedTuple):
+    """Steps of one trajectory of every chain, and what they are measured in.
+
+    Attributes:
+        base: that whitens.
+        step: `[chains]`, whitened.
+        push: momentum beside the random one, whitened, `[chains, dim]`.
+    """
+
+    base: GaussianBase
+    step: np.ndarray
+    push: np.ndarray
+
+
+class _State(NamedTuple):
+    position: tf.Tensor
+    log_prob: tf.Tensor
+    gradient: tf.Tensor
+
+
+class _Trajectory(NamedTuple):
+    """Leaves of all chains, `[steps, chains, ...]`; the next state; the acceptance."""
+
+    leaves: _State
+    state: _State
+    acceptance: tf.Tensor
+
+
+Trajectories = Callable[..., _Trajectory]
+
+
+class Pilot:
+    """Chains that run on true gradients and remember all they evaluate.
+
+    Args:
+        trajectories: of `compile_trajectories`.
+        evaluate: log density and gradient, `[chains, dim]` to `[chains]` and
+            `[chains, dim]`.
+        position: starts, `[chains, dim]`, of finite density.
+        generator: source of seeds.
+        dense: whether a dense preconditioner is worth its cost.
+        temperature: of every second chain, which so goes farther out than the target's
+            mass lies: what is not met in the tails is not learned.
+    """
+
+    def __init__(
+        self,
+        trajectories: Trajectories,
+        evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+        position: np.ndarray,
+        generator: np.random.Generator,
+        *,
+        dense: bool,
+        temperature: float,
+    ) -> None:
+        self._trajectories = trajectories
+        self._generator = generator
+        self._dense = dense
+        self._state = _State(*(tf.constant(x) for x in (position, *evaluate(position))))
+        first = tf.nest.map_structure(lambda x: x[tf.newaxis], self._state)
+        self._points = [self._flat(first)]
+        self._is_scaled = False
+        self._num_regressed = 0
+        num_chains, dim = position.shape
+        self._temperature = np.where(np.arange(num_chains) % 2 == 1, temperature, 1.0)
+        self._base = GaussianBase(np.zeros(dim), np.ones(dim))
+        # The first move is then about a unit long, or as long as a quadratic with that
+        # gradient a unit away can take.
+        size = np.linalg.norm(self._state.gradient.numpy(), axis=-1)
+        self._step = np.minimum(0.5, 1.0 / np.sqrt(1e-12 + size))
+        self._step = np.where(np.isfinite(self._step), self._step, 1e-3)
+
+    @property
+    def cost(self) -> int:
+        """Gradients that a trajectory of all chains costs."""
+        return NUM_LEAPFROG_STEPS * len(self._step)
+
+    @property
+    def num_gradients(self) -> int:
+        """Gradients evaluated so far."""
+        return sum(len(points.log_prob) for points in self._points)
+
+    @property
+    def points(self) -> PilotPoints:
+        """All points so far, those that are not finite included."""
+        return PilotPoints(
+            *(np.concatenate(x) for x in zip(*self._points, strict=True))
+        )
+
+    @property
+    def position(self) -> np.ndarray:
+        """Where the chains are, `[chains, dim]`."""
+        return self._state.position.numpy()
+
+    @property
+    def is_hot(self) -> np.ndarray:
+        """Which chains have a temperature above one, `[chains]` bool."""
+        return self._temperature > 1.0
+
+    @property
+    def step_size(self) -> float:
+        """Median over the chains, whitened."""
+        return float(np.median(self._step))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no chain is still on its way down."""
+        return not np.any(self._is_far())
+
+    @property
+    def last_points(self) -> PilotPoints:
+        """Those of the last trajectories."""
+        return self._points[-1]
+
+    def send(
+        self,
+        position: np.ndarray,
+        log_prob: np.ndarray,
+        gradient: np.ndarray,
+        *,
+        spare_hot: bool,
+    ) -> None:
+        """Puts chains at points evaluated elsewhere.
+
+        Args:
+            position: `[n, dim]`; as many as there is use for are taken.
+            log_prob: `[n]`.
+            gradient: of the log density, `[n, dim]`.
+            spare_hot: whether the hot chains stay where they are.
+        """
+        arrays = [x.numpy() for x in self._state]
+        movable = ~self.is_hot | (not spare_hot)
+        rows = np.flatnonzero(movable)[: len(position)]
+        for array, new in zip(arrays, (position, log_prob, gradient), strict=True):
+            array[rows] = new[: len(rows)]
+        self._state = _State(*(tf.constant(array) for array in arrays))
+
+    def run(self, pace: Pace | None = None) -> np.ndarray:
+        """One trajectory of every chain.
+
+        Args:
+            pace: of this trajectory, if somebody knows better than the pilot itself
+                does by what it met before.
+
+        Returns:
+            Acceptance, `[chains]`.
+        """
+        is_own = pace is None
+        base, step, push = pace or Pace(
+            self._base, self._step, np.zeros(self._state.position.shape)
+        )
+        scale = base.unwhitening
+        if self._dense and scale.ndim == 1:
+            scale = np.diag(scale)
+        dtype = self._state.position.dtype
+        # Steps of random length keep periodic motion from coming back to its start.
+        step = step * self._generator.uniform(0.7, 1.1, step.shape)
+        result = self._trajectories(
+            self._state,
+            tf.constant(scale, dtype),
+            tf.constant(step[:, np.newaxis], dtype),
+            tf.constant(self._temperature, dtype),
+            tf.constant(push, dtype),
+            tf.constant(self._is_far()),
+            tf.constant(self._generator.integers(2**31, size=2), tf.int32),
+        )
+        self._points.append(self._flat(result.leaves))
+        self._state = result.state
+        acceptance = result.acceptance.numpy()
+        if is_own:
+            # Quick on purpose: there are only a few dozen trajectories.
+            factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
+            self._step = np.minimum(self._step * factor, LARGEST_STEP)
+            self._precondition()
+        return acceptance
+
+    def _precondition(self) -> None:
+        points = self.points
+        finite = np.isfinite(points.log_prob) & np.all(
+            np.isfinite(points.gradient), axis=-1
+        )
+        arrays = [x[finite] for x in points[:3]]
+        near = near_points(-arrays[1], arrays[0].shape[1])
+        number = int(np.sum(near))
+        if number < 2 * NUM_LEAPFROG_STEPS or (
+            self._base.location.size > _CHEAP_DIM
+            and number < _WORTHWHILE_GROWTH * self._num_regressed
+        ):
+            return
+        self._num_regressed = number
+        position, log_prob, gradient = (x[near] for x in arrays)
+        try:
+            base = fit_gaussian_base(
+                position, gradient, log_prob, dense=self._dense, by_gradient=True
+            )
+        except (ValueError, np.linalg.LinAlgError):
+            return  # Points too few or too much alike: go on as before.
+        if not np.all(np.isfinite(base.whitening)):
+            return
+        if not self._is_scaled:
+            # From here on steps are in units of the target's own width.
+            self._step = np.full_like(self._step, 0.3)
+            self._is_scaled = True
+        self._base = base
+
+    def _is_far(self) -> np.ndarray:
+        """Chains that are still on their way down."""
+        log_prob = self.points.log_prob
+        dim = self._state.position.shape[1]
+        best = np.quantile(log_prob[np.isfinite(log_prob)], 0.95)
+        return ~(
+            self._state.log_prob.numpy() >= best - dim - 10.0 * np.sqrt(dim) - 10.0
+        )
+
+    @staticmethod
+    def _flat(leaves: _State) -> PilotPoints:
+        steps, chains, dim = leaves.position.shape
+        return PilotPoints(
+            leaves.position.numpy().reshape(-1, dim),
+            leaves.log_prob.numpy().reshape(-1),
+            leaves.gradient.numpy().reshape(-1, dim),
+            np.tile(np.arange(chains), steps),
+        )
+
+
+def compile_trajectories(
+    log_prob: Callable[[tf.Tensor], tf.Tensor], jit_compile: bool
+) -> Trajectories:
+    """A trajectory of all chains as one compiled function.
+
+    Args:
+        log_prob: `[chains, dim] -> [chains]`.
+        jit_compile: whether XLA compiles it.
+
+    Returns:
+        A function of state, scale (`[dim]` or `[dim, dim]`: position per whitened
+        unit), step `[chains, 1]`, temperature `[chains]`, a push (`[chains, dim]`:
+        whitened momentum), which chains shall go downhill, `[chains]`, and seed.
+    """
+
+    def run(
+        state: _State,
+        scale: tf.Tensor,
+        step: tf.Tensor,
+        temperature: tf.Tensor,
+        push: tf.Tensor,
+        downhill: tf.Tensor,
+        seed: Any,
+    ) -> _Trajectory:
+        momentum_seed, choice_seed = tf.unstack(tfp.random.split_seed(seed))
+        shape, dtype = tf.shape(state.position), state.position.dtype
+        momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
+        momentum = momentum * tf.sqrt(temperature)[:, tf.newaxis] + push
+        momentum = tf.where(downhill[:, tf.newaxis], 0.0, momentum)
+        leaves, energies = _leapfrogs(log_prob, state, momentum, scale, step)
+        first = kinetic_energy(momentum, None) - state.log_prob
+        gain = (first - energies) / temperature
+        infinity = tf.constant(float("inf"), dtype)
+        gain = tf.where(tf.math.is_finite(gain), gain, -infinity)
+        acceptance = tf.reduce_mean(tf.exp(tf.minimum(gain, 0.0)), axis=0)
+        # A point of the trajectory by its weight, the start among them, or all that a
+        # diverging one leaves to choose from is far away; on the way down the lowest.
+        noise = -tf.math.log(
+            -tf.math.log(
+                tf.random.stateless_uniform(
+                    [NUM_LEAPFROG_STEPS + 1, shape[0]],
+                    choice_seed,
+                    minval=1e-30,
+                    dtype=dtype,
+                )
+            )
+        )
+        height = tf.where(tf.math.is_finite(gain), leaves.log_prob, -infinity)
+        score = tf.where(downhill, height, gain + noise[1:])
+        best = tf.argmax(score, axis=0, output_type=tf.int32)
+        chosen = tf.nest.map_structure(
+            lambda x: tf.gather(
+                tf.transpose(x, [1, 0, *range(2, x.shape.rank)]), best, batch_dims=1
+            ),
+            leaves,
+        )
+        moves = tf.reduce_max(score, axis=0) > tf.where(
+            downhill, state.log_prob, noise[0]
+        )
+        return _Trajectory(leaves, select_chains(moves, chosen, state), acceptance)
+
+    return tf.function(run, autograph=False, jit_compile=jit_compile)
+
+
+def _leapfrogs(
+    log_prob: Callable[[tf.Tensor], tf.Tensor],
+    state: _State,
+    momentum: tf.Tensor,
+    scale: tf.Tensor,
+    step: tf.Tensor,
+) -> tuple[_State, tf.Tensor]:
+    """`NUM_LEAPFROG_STEPS` leaves and their energies, `[steps, chains]`."""
+
+    def to_position(z: tf.Tensor) -> tf.Tensor:
+        return (
+            z * scale
+            if scale.shape.rank == 1
+            else tf.matmul(z, scale, transpose_b=True)
+        )
+
+    def to_whitened(gradient: tf.Tensor) -> tf.Tensor:
+        return gradient * scale if scale.shape.rank == 1 else tf.matmul(gradient, scale)
+
+    arrays = [
+        tf.TensorArray(state.position.dtype, NUM_LEAPFROG_STEPS, element_shape=shape)
+        for shape in (*(x.shape for x in state), state.log_prob.shape)
+    ]
+
+    def body(i: Any, state: _State, momentum: tf.Tensor, *arrays: Any) -> Any:
+        half = momentum + 0.5 * step * to_whitened(state.gradient)
+        position = state.position + to_position(step * half)
+        state = _State(position, *tfp.math.value_and_gradient(log_prob, position))
+        momentum = half + 0.5 * step * to_whitened(state.gradient)
+        energy = kinetic_energy(momentum, None) - state.log_prob
+        written = [a.write(i, x) for a, x in zip(arrays, (*state, energy), strict=True)]
+        return (i + 1, state, momentum, *written)
+
+    _, _, _, *arrays = tf.while_loop(
+        lambda i, *_: i < NUM_LEAPFROG_STEPS, body, (0, state, momentum, *arrays)
+    )
+    *leaves, energies = [a.stack() for a in arrays]
+    return _State(*leaves), energies

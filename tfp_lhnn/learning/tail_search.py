@@ -1,0 +1,261 @@
+"""True trajectories from the edge of what a network knows: what lies beyond?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE
+from tfp_lhnn.learning.frontier import Yardstick, frontier
+from tfp_lhnn.learning.pilot import LARGEST_STEP, Pace, Pilot, PilotPoints
+from tfp_lhnn.learning.refinement import (
+    has_escaped,
+    highest_potential,
+    potential_quantile,
+    proposal_acceptance,
+    target_shares,
+)
+from tfp_lhnn.learning.stiffness import largest_frequencies
+from tfp_lhnn.network.gaussian_base import GaussianBase
+from tfp_lhnn.network.latent_hnn import LatentHNN
+
+__all__ = ["Compared", "Mass", "explore"]
+
+# Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
+# trajectories go on as long as each gets so many times as far as the last. These and
+# the first of all are pushed outwards by a momentum of so many standard deviations.
+_HEAVY_TAIL = 5.0
+_ADVANCE = 1.03
+_PUSH = 3.0
+# How far a tail may lead: as long as points in it are no less likely than all but so
+# many of the target's draws. (Its lowest points are; most of its mass is not there.)
+# In few dimensions that is not far: or as long as they have so much of the highest
+# density.
+_ORDINARY = 0.9
+_FEW = 0.001
+# And so many times as far as all but that little of the target's mass, by draws of
+# recent networks: what they know they visit about as often as they should.
+_AHEAD = 3.0
+_FEWEST_EXPEDITIONS = 4
+# Acceptance below which there is enough to learn where the network's chains are.
+_KNOWN_BULK = 0.8
+
+# Steps of an expedition, times the frequency where it starts. If it got so much stiffer
+# on the way that the median acceptance is as low as this, nothing was seen, and the
+# next steps are so many times as long.
+_PRODUCT = 1.0
+_FAILURE = 0.2
+_CAUTION = 0.4
+_SMALLEST_STEP = 1e-3
+
+
+class Compared(NamedTuple):
+    """Points where both the target and the network were evaluated, `n` of them.
+
+    Attributes:
+        position: `[n, dim]`.
+        log_prob: of the target, `[n]`.
+        gradient: of that, `[n, dim]`.
+        residual: `U − U_θ`, `[n]`.
+    """
+
+    position: np.ndarray
+    log_prob: np.ndarray
+    gradient: np.ndarray
+    residual: np.ndarray
+
+    @classmethod
+    def with_network(cls, network: LatentHNN, points: PilotPoints) -> Compared:
+        """Points at which the target is known."""
+        energy = network.potential(points.position).numpy().astype(np.float64)
+        residual = -points.log_prob.astype(np.float64) - energy
+        return cls(points.position, points.log_prob, points.gradient, residual)
+
+    def first(self, number: int) -> Compared:
+        """The first so many."""
+        return Compared(*(x[:number] for x in self))
+
+    def and_others(self, others: Compared) -> Compared:
+        """These, then those."""
+        return Compared(
+            *(np.concatenate(x) for x in zip(self, others, strict=True)),
+        )
+
+
+class Mass(NamedTuple):
+    """Draws of a network, and how much of the target each stands for.
+
+    Attributes:
+        position: `[n, dim]`.
+        weight: `[n]`, one on average.
+    """
+
+    position: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of_draws(cls, position: np.ndarray, residual: np.ndarray) -> Mass:
+        """From `U − U_θ` at the draws, `[n]`: a well of the network alone is empty."""
+        if not np.any(np.isfinite(residual)):
+            return cls(position, np.zeros(len(residual)))
+        return cls(position, len(residual) * target_shares(residual))
+
+
+class _Edge(NamedTuple):
+    """From where on a network may know nothing.
+
+    Attributes:
+        yardstick: by which points are far out.
+        farthest: how far out trajectories may start.
+        highest: potential up to which the target has business.
+        ordinary: potential that most of the target lies below.
+    """
+
+    yardstick: Yardstick
+    farthest: float
+    highest: float
+    ordinary: float
+
+    @classmethod
+    def of_network(
+        cls,
+        base: GaussianBase,
+        own_draws: np.ndarray,
+        own: Compared,
+        earlier: Sequence[Mass],
+    ) -> _Edge:
+        yardstick = Yardstick.of_draws(own_draws)
+        masses = [*earlier, Mass.of_draws(own.position, own.residual)]
+        position, weight = (np.concatenate(x) for x in zip(*masses, strict=True))
+        distance = yardstick.distance(base.whiten(position))
+        order = np.argsort(-distance)
+        beyond = np.cumsum(weight[order])
+        usual = distance[order][np.searchsorted(beyond, _FEW * beyond[-1])]
+        potential = -own.log_prob
+        return cls(
+            yardstick,
+            max(_AHEAD * float(usual), _HEAVY_TAIL),
+            highest_potential(potential, own.residual),
+            max(
+                potential_quantile(potential, own.residual, _ORDINARY),
+                potential_quantile(potential, own.residual, 0.0) - math.log(_FEW),
+            ),
+        )
+
+    def starts(
+        self, base: GaussianBase, compared: Compared, highest: float, number: int
+    ) -> tuple[np.ndarray, float]:
+        """Points from which to set out; indices, and how far out the farthest are.
+
+        Args:
+            base: that whitens.
+            compared: points to choose from.
+            highest: potential that a start may have.
+            number: of starts.
+        """
+        eligible = np.flatnonzero(-compared.log_prob <= highest)
+        z = base.whiten(compared.position[eligible])
+        distance = self.yardstick.distance(z)
+        is_near = distance <= self.farthest
+        chosen, reach = frontier(
+            self.yardstick.standardised(z[is_near]), distance[is_near], number
+        )
+        return eligible[is_near][chosen], reach
+
+
+def explore(
+    network: LatentHNN,
+    own_draws: np.ndarray,
+    compared: Compared,
+    earlier: Sequence[Mass],
+    pilot: Pilot,
+    evaluated: Evaluated,
+    affordable: int,
+    generator: np.random.Generator,
+) -> tuple[Compared, bool]:
+    """Sends true trajectories out as long as they find something new.
+
+    The first start at the frontier of the points compared so far. While trajectories
+    escape the network, or get ever farther out along a heavy tail, others follow from
+    where they came to.
+
+    Args:
+        network: whose edge it is.
+        own_draws: of its chain, whitened, `[k, dim]`.
+        compared: points so far; the first of them are `own_draws`.
+        earlier: where networks before saw the target's mass.
+        pilot: whose chains run the trajectories.
+        evaluated: which pays.
+        affordable: gradients that this may cost, or four trajectories of each of the
+            pilot's chains if that is more.
+        generator: of random directions.
+
+    Returns:
+        All points compared; and whether trajectories were still on their way out when
+        they were stopped, or diverged, so that nobody knows.
+    """
+    base, own = network.gaussian_base, compared.first(len(own_draws))
+    edge = _Edge.of_network(base, own_draws, own, earlier)
+    acceptance = proposal_acceptance(own.residual)
+    is_poor = acceptance < POOR_ACCEPTANCE
+    number = max(affordable // pilot.cost, _FEWEST_EXPEDITIONS)
+    if acceptance < _KNOWN_BULK:
+        # What a network does not know even in the bulk is not a tail.
+        number = 1
+
+    def starts(highest: float) -> tuple[np.ndarray, float]:
+        return edge.starts(base, compared, highest, len(pilot.is_hot))
+
+    # The first time just beyond what the network's chains meet.
+    chosen, _ = starts(edge.highest)
+    _, reach = starts(edge.ordinary)
+    is_open, product = False, _PRODUCT
+    for expedition in range(min(number, evaluated.left // pilot.cost)):
+        pilot.send(
+            compared.position[chosen],
+            compared.log_prob[chosen],
+            compared.gradient[chosen],
+            # And the hot ones then go where they please.
+            spare_hot=expedition == 0,
+        )
+        pace = None
+        if not is_poor:
+            pace = _pace(network, pilot.position, product, generator)
+            # At random they would hardly leave the frontier, and find nothing new.
+            is_pushed = ~pilot.is_hot if expedition == 0 else reach > _HEAVY_TAIL
+            outward = edge.yardstick.outward(base.whiten(pilot.position))
+            push = _PUSH * outward * np.reshape(is_pushed, [-1, 1])
+            pace = pace._replace(push=push)
+        trajectory_acceptance = pilot.run(pace)
+        evaluated.add(pilot.last_points)
+        new = Compared.with_network(network, pilot.last_points)
+        compared = compared.and_others(new)
+        if np.median(trajectory_acceptance) < _FAILURE:
+            # Nobody knows what there is. (Of a poor network nobody asks.)
+            is_open = not is_poor
+            product *= _CAUTION
+            continue
+        last_reach = reach
+        chosen, reach = starts(edge.ordinary)
+        is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
+        escaped = has_escaped(new.residual, -new.log_prob, own.residual, edge.highest)
+        if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
+            break
+    return compared, is_open
+
+
+def _pace(
+    network: LatentHNN,
+    position: np.ndarray,
+    product: float,
+    generator: np.random.Generator,
+) -> Pace:
+    """Steps that are stable where each chain is, as far as the network knows."""
+    frequency = largest_frequencies(network, position, generator)
+    frequency = np.where(np.isfinite(frequency), frequency, np.inf)
+    step = np.clip(product / np.maximum(frequency, 1e-3), _SMALLEST_STEP, LARGEST_STEP)
+    return Pace(network.gaussian_base, step, np.zeros(position.shape))

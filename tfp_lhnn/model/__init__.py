@@ -1,0 +1,1 @@
+"""Whatever the user hands over, as one flat unconstrained density."""

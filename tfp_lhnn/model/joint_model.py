@@ -1,0 +1,279 @@
+"""The model of a joint distribution, some of whose variables are observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lhnn.model.model import Model, digest, trace_batch
+
+__all__ = ["JointModel"]
+
+# Numbers constrained at once: 2 MB, whatever the draws' number.
+_BLOCK_VALUES = 2**18
+
+_Pinned = tfp.experimental.distributions.JointDistributionPinned
+
+
+class JointModel(Model):
+    """A joint distribution of which some variables are pinned."""
+
+    def __init__(self, jd: Any, pins: Mapping[str, Any], initial_state: Any) -> None:
+        if isinstance(jd, _Pinned):
+            jd, pins = jd.distribution, {**jd.pins, **pins}
+        names = _component_names(jd)
+        _check_pin_names(pins, names)
+        # Outside graphs, where TFP keeps these distributions for all later calls;
+        # inside one, it would keep tensors of that graph.
+        components, example = (
+            _by_name(structure, names)
+            for structure in jd.sample_distributions(seed=tf.constant([0, 0]))
+        )
+        for name, value in example.items():
+            if tf.nest.is_nested(value):
+                kind = type(components[name]).__name__
+                raise ValueError(
+                    f"variable `{name}` is itself a {kind}; expected one array."
+                )
+        _refuse_batch_shapes(jd, names)
+        self._pins = {
+            name: _checked_pin(name, value, example[name])
+            for name, value in pins.items()
+        }
+        latent = {name: example[name] for name in names if name not in pins}
+        self._kinds = [_unconstrained_kind(name, components[name]) for name in latent]
+        dtypes = {name: value.dtype for name, value in latent.items()}
+        if len(set(dtypes.values())) > 1:
+            listed = (f"{name} is {dtype.name}" for name, dtype in dtypes.items())
+            raise TypeError(
+                f"variables have dtypes: {', '.join(listed)}; expected one."
+            )
+        self._pinned = jd.experimental_pin(**self._pins)
+        self._structure = self._pinned.dtype
+        self._vectorised = bool(jd.use_vectorized_map)
+        self.names = tuple(latent)
+        unconstrained = self._inverse(list(latent.values()))
+        super().__init__(
+            jd,
+            {name: tuple(value.shape) for name, value in latent.items()},
+            [tuple(part.shape) for part in unconstrained],
+            next(iter(dtypes.values())),
+        )
+        if not self._vectorised:
+            self._check_batches(f"tfd.{type(jd).__name__.lstrip('_')}AutoBatched")
+        self._compiled: Callable[[tf.Tensor], list[tf.Tensor]] | None = None
+        if initial_state is not None:
+            self._given = self.to_flat(initial_state)
+
+    def _pack(self, parts: Sequence[tf.Tensor]) -> Any:
+        """The structure in which TFP wants the parts."""
+        if isinstance(self._structure, dict):
+            return type(self._structure)(zip(self.names, parts, strict=True))
+        if hasattr(self._structure, "_fields"):
+            return type(self._structure)(*parts)
+        return type(self._structure)(parts)
+
+    def _unpack(self, structure: Any) -> list[tf.Tensor]:
+        named = _by_name(structure, self.names)
+        return [named[name] for name in self.names]
+
+    # For one point, or for many if the distribution is written for that. Bijectors are
+    # made anew, since they keep tensors of the graph in which they were used.
+
+    def _forward(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        bijector = self._pinned.experimental_default_event_space_bijector()
+        return self._unpack(bijector.forward(self._pack(parts)))
+
+    def _inverse(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        bijector = self._pinned.experimental_default_event_space_bijector()
+        return self._unpack(bijector.inverse(self._pack(parts)))
+
+    def _joint_density(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        bijector = self._pinned.experimental_default_event_space_bijector()
+        point = self._pack(parts)
+        value = _by_name(bijector.forward(point), self.names)
+        return self._pinned.unnormalized_log_prob(
+            **value
+        ) + bijector.forward_log_det_jacobian(point, bijector.forward_min_event_ndims)
+
+    def _for_many(self, fn: Callable[..., Any], parts: list[tf.Tensor]) -> Any:
+        return tf.vectorized_map(fn, parts) if self._vectorised else fn(parts)
+
+    def _density(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        return self._for_many(self._joint_density, parts)
+
+    def _constrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return self._for_many(self._forward, parts)
+
+    def _unconstrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return self._for_many(self._inverse, parts)
+
+    def _check_batches(self, remedy: str) -> None:
+        """Refuses a model that is right for one point but not for many."""
+        message = (
+            "the model is not written for many points at once: {}. Use " + remedy + ", "
+            "which needs no care for batches."
+        )
+        try:
+            n = trace_batch(self)
+        except (TypeError, ValueError, tf.errors.OpError) as error:
+            raise ValueError(message.format(error)) from error
+        q = np.random.default_rng(1).uniform(-1, 1, (n, self.dim))
+        together = self._evaluate(q)
+        # Shapes may fit by chance, and broadcasting mix the points up.
+        last = tf.constant(q[-1], self.dtype)
+        alone = self._joint_density(self._layout.unflatten(last)).numpy()
+        self.num_evaluations += 1
+        if not np.allclose(together[-1], alone, rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ValueError(
+                message.format(
+                    f"a point has log density {alone} alone, and {together[-1]} "
+                    "among others"
+                )
+            )
+
+    def _constrained_parts(self, rows: np.ndarray) -> list[np.ndarray]:
+        out = [
+            np.empty((len(rows), *shape), self.dtype.as_numpy_dtype)
+            for shape in self.shapes.values()
+        ]
+        values = sum(int(np.prod(shape)) for shape in self.shapes.values()) + self.dim
+        block = int(np.clip(_BLOCK_VALUES // values, 1, 4096))
+        if self._compiled is None:
+            self._compiled = tf.function(
+                lambda q: self._constrain(self._layout.unflatten(q)), autograph=False
+            ).get_concrete_function(tf.TensorSpec([block, self.dim], self.dtype))
+        for begin in range(0, len(rows), block):
+            # The last block is filled up, so that one compiled function does.
+            index = np.minimum(np.arange(begin, begin + block), len(rows) - 1)
+            parts = self._compiled(tf.constant(rows[index], self.dtype))
+            for array, part in zip(out, parts, strict=True):
+                array[begin : begin + block] = part[: len(rows) - begin]
+        return out
+
+    def _prior(self, n: int, seed: tf.Tensor) -> np.ndarray:
+        # One at a time: vectorised, TFP warns that seeded draws are slow.
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([2], tf.int32)])
+        def draw(seed: tf.Tensor) -> tf.Tensor:
+            sample = self._unpack(self._pinned.sample_unpinned(seed=seed))
+            return self._layout.flatten(self._inverse(sample))
+
+        seeds = tfp.random.split_seed(seed, n=n, salt="prior")
+        return np.stack([draw(seed).numpy() for seed in tf.unstack(seeds)])
+
+    def _signature(self) -> list[str]:
+        pins = [f"{name} {digest(pin.numpy())}" for name, pin in self._pins.items()]
+        return [*self._kinds, *sorted(pins)]
+
+
+def _component_names(jd: Any) -> list[str]:
+    """The names of a joint distribution's variables, in its order."""
+    structure = jd.dtype
+    if isinstance(structure, Mapping):
+        return list(structure)
+    if hasattr(structure, "_fields"):
+        return list(structure._fields)
+    if hasattr(jd, "resolve_graph"):
+        return [name for name, _ in jd.resolve_graph()]
+    raise ValueError(
+        f"the variables of this {type(jd).__name__} have no names (`sample_dtype`?); "
+        "expected some, to pin them by."
+    )
+
+
+def _by_name(structure: Any, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(structure, Mapping):
+        return dict(structure)
+    if hasattr(structure, "_asdict"):
+        return dict(structure._asdict())
+    return dict(zip(names, structure, strict=True))
+
+
+def _check_pin_names(pins: Mapping[str, Any], names: Sequence[str]) -> None:
+    variables = ", ".join(names)
+    unknown = [name for name in pins if name not in names]
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}: no variables of the model; it has {variables}."
+        )
+    if not pins:
+        raise ValueError(
+            "nothing is pinned, so there is no posterior: pass the observed variables "
+            f"by name, such as `{names[-1]}=data`. The model has {variables}."
+        )
+    if len(pins) == len(names):
+        raise ValueError(f"all of {variables} are pinned; nothing is left to sample.")
+
+
+def _checked_pin(name: str, value: Any, example: tf.Tensor) -> tf.Tensor:
+    """The pin as a Tensor in the dtype of its variable."""
+    expected = tuple(example.shape)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"the pin `{name}` is a {type(value).__name__}; expected numbers."
+        )
+    if array.shape != expected:
+        hint = ""
+        if array.shape[1:] == expected:
+            hint = (
+                f" For {len(array)} independent observations, make the variable a "
+                f"tfd.Sample(..., {len(array)})."
+            )
+        raise ValueError(
+            f"the pin `{name}` has shape {array.shape}; in the model, `{name}` has "
+            f"shape {expected}.{hint}"
+        )
+    converted = array.astype(example.dtype.as_numpy_dtype)
+    if np.isnan(converted).any():
+        raise ValueError(f"the pin `{name}` has NaNs; expected observed values only.")
+    if converted.dtype.kind in "biu" and (converted != array).any():
+        raise ValueError(
+            f"the pin `{name}` has fractions; in the model, it is {converted.dtype}."
+        )
+    return tf.constant(converted)
+
+
+def _refuse_batch_shapes(jd: Any, names: Sequence[str]) -> None:
+    """Refuses a batch of models, where one was meant."""
+    shape = jd.batch_shape
+    if isinstance(shape, tf.TensorShape):
+        if shape.rank:
+            raise ValueError(
+                f"the model has batch shape {shape}; expected one model: give it "
+                "`batch_ndims=0`."
+            )
+        return
+    batches = [
+        f"{name} {part}" for name, part in _by_name(shape, names).items() if part.rank
+    ]
+    if batches:
+        kind = type(jd).__name__.lstrip("_")
+        raise ValueError(
+            f"variables have batch shapes ({', '.join(batches)}), which make a tfd."
+            f"{kind} many models. Use tfd.{kind}AutoBatched, or make each an event by "
+            "tfd.Independent or tfd.Sample."
+        )
+
+
+def _unconstrained_kind(name: str, distribution: Any) -> str:
+    """Says what a variable is; refuses one that can't be sampled by gradients."""
+    kind = type(distribution).__name__
+    bijector = None
+    if distribution.dtype.is_floating:
+        try:
+            bijector = distribution.experimental_default_event_space_bijector()
+        except Exception as error:  # whatever its constructor stumbled over
+            raise ValueError(
+                f"TFP cannot unconstrain variable `{name}`, a {kind}: {error}"
+            ) from error
+    if bijector is None:
+        raise ValueError(
+            f"variable `{name}`, a {kind}, is discrete or fixed: it has no gradient to "
+            "sample by. Pin it, or sum it out of the model."
+        )
+    return f"{name} {kind} {bijector.name}"

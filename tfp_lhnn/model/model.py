@@ -1,0 +1,372 @@
+"""What `fit` and `sample` work on: one flat, unconstrained density."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lhnn.model.starts import Starts, find_starts
+from tfp_lhnn.support.arguments import check_count, stateless_seed
+from tfp_lhnn.support.state_layout import StateLayout
+
+__all__ = ["Model", "Starts", "as_model"]
+
+_JointDistribution = tfp.distributions.JointDistribution
+_Pinned = tfp.experimental.distributions.JointDistributionPinned
+
+
+def as_model(
+    model: Any, initial_state: Any = None, pins: Mapping[str, Any] | None = None
+) -> Model:
+    """Makes a `Model` of whatever the user calls one.
+
+    Args:
+      model: A `target_log_prob_fn`, a `tfd.JointDistribution*`, one of these pinned by
+        `experimental_pin`, or a `Model`, which comes back as it is.
+      initial_state: As in `Model.from_target` or `Model.from_joint_distribution`.
+      pins: Observed values by name, for a joint distribution.
+
+    Returns:
+      The model.
+
+    Raises:
+      TypeError: If `model` is none of these, or has no use for the other arguments.
+      ValueError: As the two constructors.
+    """
+    if isinstance(model, (_JointDistribution, _Pinned)):
+        return Model.from_joint_distribution(model, pins or {}, initial_state)
+    if pins:
+        raise TypeError(
+            f"unexpected arguments {', '.join(pins)}; only the variables of a "
+            "tfd.JointDistribution can be pinned."
+        )
+    if isinstance(model, Model):
+        if initial_state is not None:
+            raise TypeError("`initial_state` was given with a Model, which has one.")
+        return model
+    if not callable(model):
+        raise TypeError(
+            f"`model` is a {type(model).__name__}; expected a target_log_prob_fn (of a "
+            "distribution, its `log_prob`) or a tfd.JointDistribution."
+        )
+    return Model.from_target(model, initial_state)
+
+
+class Model:
+    """A density on `R^dim`, and the way between its points and the user's variables.
+
+    Make one by `from_target`, `from_joint_distribution` or `as_model`, outside graphs.
+
+    Attributes:
+      dim: The number of unconstrained coordinates.
+      dtype: tf.float32 or tf.float64.
+      names: The variables' names.
+      shapes: The shape of one draw of each variable, by name.
+      source: The callable or the joint distribution that the density comes from.
+      num_evaluations: Densities that this object has evaluated on its own account so
+        far: to check the model, in `starts` and in `fingerprint`.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        unconstrained_shapes: Sequence[tuple[int, ...]],
+        dtype: tf.DType,
+    ) -> None:
+        if dtype not in (tf.float32, tf.float64):
+            raise TypeError(f"the state is {dtype.name}; expected float32 or float64.")
+        self.source = source
+        self.names = tuple(shapes)
+        self.shapes = dict(shapes)
+        self.dtype = dtype
+        self.num_evaluations = 0
+        self._layout = StateLayout(tuple(unconstrained_shapes), list)
+        self.dim = self._layout.dim
+        if not self.dim:
+            raise ValueError("the state has no coordinates; expected one or more.")
+        self._given: np.ndarray | None = None  # the user's starts, [m, dim]
+        self._fingerprint: str | None = None
+
+    @staticmethod
+    def from_target(
+        target_log_prob_fn: Callable[..., tf.Tensor], initial_state: Any
+    ) -> Model:
+        """Makes a model of a log density without constraints.
+
+        Args:
+          target_log_prob_fn: Takes the parts of the state, each with a leading
+            dimension `[n]`, and returns log densities `[n]`.
+          initial_state: Its shapes are those of the state. A Tensor is passed as one
+            argument (and named `x`), a list as positional arguments (`x0`, `x1`, ...),
+            a dict as keyword arguments under their names. One point, at which the
+            target is a scalar, or points with a leading dimension of chains, at which
+            it is a vector.
+
+        Returns:
+          The model.
+
+        Raises:
+          TypeError: If a type is wrong, or the state is nested.
+          ValueError: If there is no initial state, it isn't finite, or the target
+            doesn't return one value per point.
+        """
+        from tfp_lhnn.model.target_model import TargetModel  # It is a Model itself.
+
+        return TargetModel(target_log_prob_fn, initial_state)
+
+    @staticmethod
+    def from_joint_distribution(
+        jd: Any, pins: Mapping[str, Any], initial_state: Any = None
+    ) -> Model:
+        """Makes a model of a joint distribution given some of its variables.
+
+        Args:
+          jd: A `tfd.JointDistribution*`, or one pinned by `experimental_pin`.
+          pins: The observed values by name, in the shapes of the variables.
+          initial_state: Constrained values of the others, as a dict or as
+            `sample_unpinned` gives them, with or without a leading dimension of
+            chains. None starts from the prior.
+
+        Returns:
+          The model, unconstrained by the distributions' own bijectors.
+
+        Raises:
+          TypeError: If a type is wrong.
+          ValueError: If nothing or everything is pinned, a pin has an unknown name or
+            another shape, a variable is discrete, or the model can't take batches.
+        """
+        from tfp_lhnn.model.joint_model import JointModel  # It is a Model itself.
+
+        return JointModel(jd, pins, initial_state)
+
+    # What the two kinds of model do in their own ways. Parts are `[n, ...]` each.
+
+    def _density(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        raise NotImplementedError
+
+    def _constrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return parts
+
+    def _unconstrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return parts
+
+    def _prior(self, n: int, seed: tf.Tensor) -> np.ndarray | None:
+        return None
+
+    def _signature(self) -> list[str]:
+        return []
+
+    def log_prob(self, q: Any) -> tf.Tensor:
+        """The log density of unconstrained points, with the Jacobian.
+
+        Args:
+          q: `[n, dim]`.
+
+        Returns:
+          Log densities `[n]`, up to a constant.
+
+        Raises:
+          TypeError: If `q` or the user's density has another dtype.
+          ValueError: If one of them has a wrong shape.
+        """
+        q = tf.convert_to_tensor(q)
+        if q.dtype != self.dtype:
+            raise TypeError(f"`q` is {q.dtype.name}; expected {self.dtype.name}.")
+        if q.shape.rank != 2 or not q.shape[1:].is_compatible_with([self.dim]):
+            raise ValueError(f"`q` has shape {q.shape}; expected [n, {self.dim}].")
+        log_prob = checked_value(self._density(self._layout.unflatten(q)), self.dtype)
+        if not log_prob.shape.is_compatible_with(q.shape[:1]):
+            raise ValueError(
+                f"the log density of {q.shape[0]} points has shape {log_prob.shape}; "
+                f"expected [{q.shape[0]}], one value per point."
+            )
+        return tf.ensure_shape(log_prob, q.shape[:1])
+
+    def to_draws(self, q: Any) -> dict[str, np.ndarray]:
+        """Turns unconstrained points into values of the user's variables.
+
+        Args:
+          q: `[..., dim]`.
+
+        Returns:
+          Arrays `[..., *shape]` by name; of a model without constraints, views of `q`.
+
+        Raises:
+          ValueError: If the last dimension is not `dim`.
+        """
+        q = np.asarray(q)
+        if q.shape[-1:] != (self.dim,):
+            raise ValueError(f"`q` has shape {q.shape}; expected [..., {self.dim}].")
+        parts = self._constrained_parts(q.reshape(-1, self.dim))
+        return {
+            name: part.reshape(*q.shape[:-1], *self.shapes[name])
+            for name, part in zip(self.names, parts, strict=True)
+        }
+
+    def _constrained_parts(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Splits `[n, dim]` into the variables, `[n, ...]` each."""
+        return np.split(rows, np.cumsum(self._layout.sizes)[:-1], axis=-1)
+
+    def to_flat(self, state: Any) -> np.ndarray:
+        """Turns values of the user's variables into unconstrained points.
+
+        Args:
+          state: Values in the form of the model's `initial_state`, or a dict by name;
+            with or without one leading dimension.
+
+        Returns:
+          `[n, dim]`; one point gives `n = 1`.
+
+        Raises:
+          TypeError: If a value is no array.
+          ValueError: If variables are missing or unknown, shapes don't fit, or a value
+            is not finite or outside its variable's support.
+        """
+        arrays, batches = [], []
+        for name, value in zip(self.names, self._ordered(state), strict=True):
+            try:
+                array = np.asarray(value, self.dtype.as_numpy_dtype)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"`initial_state`: {name} is no array.") from error
+            shape = self.shapes[name]
+            if array.shape not in (shape, (*array.shape[:1], *shape)):
+                raise ValueError(
+                    f"`initial_state`: {name} has shape {array.shape}; expected "
+                    f"{shape}, or that after one dimension of chains."
+                )
+            batches.append(() if array.shape == shape else array.shape[:1])
+            arrays.append(array if batches[-1] else array[np.newaxis])
+        if len(set(batches)) > 1 or not len(arrays[0]):
+            raise ValueError(
+                f"`initial_state`: the variables {', '.join(self.names)} have leading "
+                f"dimensions {batches}; expected the same of all, and not zero."
+            )
+        parts = self._unconstrain([tf.constant(array) for array in arrays])
+        for name, part in zip(self.names, parts, strict=True):
+            if not np.isfinite(part).all():
+                raise ValueError(
+                    f"`initial_state`: {name} has values that are not finite, or are "
+                    "outside the support of its distribution."
+                )
+        return self._layout.flatten(parts).numpy()
+
+    def _ordered(self, state: Any) -> Sequence[Any]:
+        """The values of a state in the order of the names."""
+        if isinstance(state, Mapping):
+            if set(state) != set(self.names):
+                raise ValueError(
+                    f"`initial_state` has {', '.join(map(str, state))}; expected "
+                    f"{', '.join(self.names)}."
+                )
+            return [state[name] for name in self.names]
+        values = state if isinstance(state, (list, tuple)) else [state]
+        if len(values) != len(self.names):
+            raise ValueError(
+                f"`initial_state` has {len(values)} parts; expected "
+                f"{len(self.names)} ({', '.join(self.names)})."
+            )
+        return values
+
+    def starts(self, n: int, seed: Any) -> Starts:
+        """Finds dispersed points of finite density to start chains from.
+
+        The user's initial states come first, then these with standard normal noise; of
+        a joint distribution without them, draws from the prior. What is not finite is
+        replaced: by points ever nearer to a finite one, in the end by its copies; or,
+        where none is finite yet, by points spread more and more widely, around the
+        initial states and in a box around the origin.
+
+        Args:
+          n: How many.
+          seed: An int, a pair of ints, or an integer Tensor `[2]`.
+
+        Returns:
+          The points, with what they cost.
+
+        Raises:
+          ValueError: If the density is finite nowhere one has looked.
+        """
+        check_count("n", n, minimum=1)
+        stateless = stateless_seed(seed, "starts")
+        rng = np.random.default_rng(stateless.numpy().view(np.uint32))
+        first = self._first_starts(n, stateless, rng).astype(self.dtype.as_numpy_dtype)
+        return find_starts(self._evaluate, first, self._given, rng)
+
+    def _first_starts(
+        self, n: int, seed: tf.Tensor, rng: np.random.Generator
+    ) -> np.ndarray:
+        if self._given is None:
+            drawn = self._prior(n, seed)
+            return rng.uniform(-2, 2, (n, self.dim)) if drawn is None else drawn
+        noise = rng.standard_normal((n, self.dim))
+        noise[: len(self._given)] = 0.0
+        return self._given[np.arange(n) % len(self._given)] + noise
+
+    def _evaluate(self, q: np.ndarray) -> np.ndarray:
+        """Log densities `[n]` of `[n, dim]`, tallied."""
+        # A graph, since eager `tf.vectorized_map` warns of retracing; a new one, since
+        # shapes hardly ever recur; without XLA, which may not take the target.
+        q = tf.constant(q, self.dtype)
+        density = tf.function(self.log_prob, autograph=False)
+        self.num_evaluations += len(q)
+        return density.get_concrete_function(q)(q).numpy()
+
+    def fingerprint(self) -> str:
+        """Identifies the model, across processes, by what can be seen of it.
+
+        Seen are names, shapes, dtype, distributions and bijectors, initial states and
+        pins bit by bit, and the density to about 1e-5 of its value at three fixed
+        points near the first initial state (or the origin). Not seen: what changes the
+        density there less than that (one datum among millions, in a closure) or only
+        elsewhere, and its cost. The first call costs three evaluations, later ones
+        none.
+        """
+        if self._fingerprint is None:
+            centre = np.zeros(self.dim) if self._given is None else self._given[0]
+            # At three distances, as the widest may be outside the support.
+            noise = np.random.default_rng(5).standard_normal((3, self.dim))
+            values = self._evaluate(centre + noise * [[1.0], [0.1], [0.01]])
+            signature = [
+                repr((self.shapes, self.dtype.name, self._layout.event_shapes)),
+                *self._signature(),
+                "none" if self._given is None else digest(self._given),
+                *(f"{value:.4e}" for value in values.tolist()),
+            ]
+            text = "\n".join(signature).encode()
+            self._fingerprint = hashlib.sha256(text).hexdigest()
+        return self._fingerprint
+
+
+def checked_value(value: Any, dtype: tf.DType) -> tf.Tensor:
+    if not tf.is_tensor(value):
+        raise TypeError(
+            f"the log density is a {type(value).__name__}; expected a Tensor."
+        )
+    if value.dtype != dtype:
+        raise TypeError(
+            f"the log density is {value.dtype.name}; expected {dtype.name}, as the "
+            "state is."
+        )
+    return value
+
+
+def trace_batch(model: Model) -> int:
+    """Traces the density for `n` points, which evaluates nothing; returns `n`."""
+    # As no event has that length, a dimension in the wrong place cannot fit by chance.
+    lengths = {length for shape in model.shapes.values() for length in shape}
+    n = next(n for n in itertools.count(3) if n not in lengths)
+    density = tf.function(model.log_prob, autograph=False)
+    density.get_concrete_function(tf.TensorSpec([n, model.dim], model.dtype))
+    return n
+
+
+def digest(array: np.ndarray) -> str:
+    header = repr((array.shape, array.dtype.str)).encode()
+    return hashlib.sha256(header + np.ascontiguousarray(array).tobytes()).hexdigest()

@@ -1,0 +1,1 @@
+"""The network, its base, its loss and its training."""

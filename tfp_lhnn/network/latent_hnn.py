@@ -1,0 +1,422 @@
+"""LatentHNN: a Keras model whose latents sum to a learned Hamiltonian."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.network.activations import resolve_activation, sine
+from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base
+from tfp_lhnn.network.initialisation import initialise_layers
+from tfp_lhnn.network.mlp_gradient import BaseWeights, summed_output
+from tfp_lhnn.network.physics_loss import PhysicsModel, check_last_dimension
+from tfp_lhnn.support.arguments import check_count, checked_hidden_units
+
+__all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
+
+# A dense whitening costs dim² multiplications per call, beside the about
+# 2·dim·units + (layers − 1)·units² of the network, and a few times dim gradients to
+# learn. Without it, correlations are left to the network, which above a hundred
+# dimensions does not find them; up to here neither cost is out of proportion.
+LARGEST_DENSE_DIM = 1024
+
+_BASES = ("auto", "dense", "diagonal", "none")
+
+
+@keras.saving.register_keras_serializable(package="tfp_lhnn")
+class LatentHNN(PhysicsModel):
+    """A latent Hamiltonian neural network.
+
+    A fully connected network gives `dim` latents whose sum is the learned energy.
+
+    A *separable* network (the default) sees positions only:
+    `H_θ(q, p) = U_θ(q) + ½|p|²`, where
+
+        `U_θ(q) = Σ_i [½ z_i² + energy_scale · net_i(z)] + offset`,
+        `z = whitening (q − location)`
+
+    is a Gaussian base plus what the network adds to it. Leapfrog on its gradient is
+    reversible and preserves volume, so samplers that use the true energy in their
+    weights stay exact however wrong the network is. The base is the standard Gaussian
+    until `adapt` fits it to data; `tfp_lhnn.train` does both.
+
+    A *joint* network (`separable=False`, as published) sees `(q, p)` and has neither
+    base nor scaling: `H_θ(q, p) = Σ_i net_i(q, p)`.
+
+    All weights exist after construction. Initial weights follow from `seed`, or from
+    `keras.utils.set_random_seed` without one. `compile` and `fit` work as for any Keras
+    model, with the physics loss built in (see `compile`); `.keras` files load with
+    Keras' safe mode on wherever `tfp_lhnn` has been imported.
+
+    Args:
+        dim: number of coordinates of `q`.
+        hidden_units: width of each hidden layer.
+        activation: `"sine"`, or the name of a Keras activation, or a registered
+            function.
+        separable: whether the kinetic energy is exact and only the potential learned.
+        base: form of the Gaussian base of a separable network: `"dense"`, `"diagonal"`,
+            `"none"` (the plain network of `q`), or `"auto"`: dense up to 1024
+            dimensions, diagonal beyond. A dense base becomes diagonal where the data
+            say so.
+        seed: integer that fixes the initial weights.
+        **kwargs: passed to `keras.Model`; `name`, `dtype`, `trainable`.
+
+    Raises:
+        TypeError: If `dim` or a width is not an int.
+        ValueError: If an argument is out of range; the message names it.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden_units: Sequence[int] = (100, 100, 100),
+        activation: str | Callable[[tf.Tensor], tf.Tensor] = "sine",
+        separable: bool = True,
+        *,
+        base: str = "auto",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count("dim", dim, minimum=1)
+        self.dim = int(dim)
+        self.hidden_units = checked_hidden_units(hidden_units)
+        self.activation = resolve_activation(activation)
+        self.separable = bool(separable)
+        if base not in _BASES:
+            raise ValueError(f"`base` is {base!r}; expected one of {_BASES}.")
+        self.base = base
+        self.seed = seed
+        self.hidden_layers = [
+            keras.layers.Dense(
+                units,
+                self.activation,
+                dtype=self.dtype_policy,
+                name=f"hidden_{i}",
+            )
+            for i, units in enumerate(self.hidden_units)
+        ]
+        self.output_layer = keras.layers.Dense(
+            self.dim, use_bias=False, dtype=self.dtype_policy, name="output"
+        )
+        self.build((None, self.dim if self.separable else 2 * self.dim))
+
+    @property
+    def has_base(self) -> bool:
+        """Whether a Gaussian base is part of the potential."""
+        return self.separable and self.base != "none"
+
+    @property
+    def dense_base(self) -> bool:
+        """Whether the whitening is a matrix (else one scale per coordinate)."""
+        if self.base == "auto":
+            return self.separable and self.dim <= LARGEST_DENSE_DIM
+        return self.separable and self.base == "dense"
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates all weights; called by the constructor."""
+        if self.built:
+            return
+        widths = [self.dim if self.separable else 2 * self.dim, *self.hidden_units]
+        for layer, width in zip(
+            [*self.hidden_layers, self.output_layer], widths, strict=True
+        ):
+            layer.build((None, width))
+        if self.separable:
+            self._add_base_weights()
+        self.initialise(self.seed)
+        if self.has_base:
+            # Until it has learned something a network is its base: random output would
+            # be a force without meaning, at every step size.
+            self.silence()
+
+    def _add_base_weights(self) -> None:
+        def add(name: str, shape: tuple[int, ...], value: Any) -> keras.Variable:
+            return self.add_weight(
+                name=name, shape=shape, initializer=value, trainable=False
+            )
+
+        d = self.dim
+        if self.has_base:
+            self.location = add("location", (d,), "zeros")
+            self.whitening = (
+                add("whitening", (d, d), "identity")
+                if self.dense_base
+                else add("whitening", (d,), "ones")
+            )
+        self.energy_scale = add("energy_scale", (), "ones")
+        self.offset = add("offset", (), "zeros")
+
+    def initialise(self, seed: int | None = None) -> None:
+        """Draws new weights for the layers and leaves the base as it is.
+
+        Args:
+            seed: an integer, or `None` for Keras' own global seed.
+        """
+        initialise_layers(self.hidden_layers, self.output_layer, seed)
+
+    def silence(self) -> None:
+        """Makes the layers' output zero, so that the potential is the base alone."""
+        self.output_layer.kernel.assign(tf.zeros_like(self.output_layer.kernel))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the layers' output is zero everywhere."""
+        return not np.any(self.output_layer.kernel.numpy())
+
+    def copy_layers(self, other: "LatentHNN") -> None:
+        """Takes over the layers, their scale and the offset of a separable network.
+
+        The base stays: with a standard base, this is `other` in the coordinates of its
+        own base.
+
+        Args:
+            other: of the same dimension and widths.
+        """
+        for mine, theirs in zip(
+            self.trainable_variables, other.trainable_variables, strict=True
+        ):
+            mine.assign(theirs)
+        self.energy_scale.assign(other.energy_scale)
+        self.offset.assign(other.offset)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments as plain values."""
+        activation = (
+            "sine"
+            if self.activation is sine
+            else keras.activations.serialize(self.activation)
+        )
+        return {
+            **super().get_config(),
+            "dim": self.dim,
+            "hidden_units": list(self.hidden_units),
+            "activation": activation,
+            "separable": self.separable,
+            "base": self.base,
+            "seed": self.seed,
+        }
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Latents of a batch; their sum is the learned potential or energy.
+
+        Args:
+            inputs: `[..., dim]` positions for a separable network, `[..., 2 dim]`
+                positions and momenta, side by side, for a joint one; at least one
+                leading dimension.
+
+        Returns:
+            Latents, `[..., dim]`.
+        """
+        width = self.dim if self.separable else 2 * self.dim
+        check_last_dimension(inputs, width, "q" if self.separable else "(q, p)")
+        if not self.separable:
+            return self.raw_latents(inputs)
+        if not self.has_base:
+            return self.energy_scale * self.raw_latents(inputs) + self.offset / self.dim
+        z = self.whiten(inputs)
+        return (
+            0.5 * tf.square(z)
+            + self.energy_scale * self.raw_latents(z)
+            + self.offset / self.dim
+        )
+
+    def raw_latents(self, x: tf.Tensor) -> tf.Tensor:
+        """What the layers alone give, `[n, dim]`, of what the first one sees."""
+        for layer in self.hidden_layers:
+            x = layer(x)
+        return self.output_layer(x)
+
+    def whiten(self, q: tf.Tensor) -> tf.Tensor:
+        """Position in the coordinates where the base is standard, `[..., dim]`."""
+        centred = q - self.location
+        if self.dense_base:
+            return tf.matmul(centred, self.whitening, transpose_b=True)
+        return centred * self.whitening
+
+    @property
+    def gaussian_base(self) -> GaussianBase:
+        """The base as it is stored, in NumPy float64."""
+        whitening = self.whitening.numpy().astype(np.float64)
+        return GaussianBase(self.location.numpy().astype(np.float64), whitening)
+
+    def latents(self, q: Any, p: Any = None) -> tf.Tensor:
+        """Latents at `q` (and `p`, which a joint network needs).
+
+        Args:
+            q: positions, `[..., dim]`, any leading dimensions, also none.
+            p: momenta, `[..., dim]`; only for a joint network.
+
+        Returns:
+            Latents, `[..., dim]`, in the dtype of `q`, as all methods here do.
+        """
+        q = self._convert(q, "q")
+        if self.separable:
+            x = q
+        else:
+            if p is None:
+                raise ValueError("`p` is None; a joint network needs it.")
+            x = tf.concat([q, self._convert(p, "p", q)], axis=-1)
+        rows = tf.cast(tf.reshape(x, [-1, x.shape[-1]]), self.compute_dtype)
+        return tf.cast(tf.reshape(self(rows), tf.shape(q)), q.dtype)
+
+    def energy(self, q: Any, p: Any) -> tf.Tensor:
+        """The learned Hamiltonian `H_θ(q, p)`, `[...]`."""
+        if not self.separable:
+            return tf.reduce_sum(self.latents(q, p), axis=-1)
+        q = self._convert(q, "q")
+        p = self._convert(p, "p", q)
+        return self.potential(q) + 0.5 * tf.reduce_sum(tf.square(p), axis=-1)
+
+    def potential(self, q: Any) -> tf.Tensor:
+        """The learned potential `U_θ(q)`, `[...]`; after `train`, about `-log π(q)`.
+
+        For a joint network, which has no potential, the energy at `p = 0`.
+        """
+        q = self._convert(q, "q")
+        p = None if self.separable else tf.zeros_like(q)
+        return tf.reduce_sum(self.latents(q, p), axis=-1)
+
+    def potential_gradient(self, q: Any, p: Any = None) -> tf.Tensor:
+        """`∂H_θ/∂q`, which drives leapfrog, `[..., dim]`; `p` for a joint network."""
+        q = self._convert(q, "q")
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(q)
+            energy = tf.reduce_sum(self.latents(q, p), axis=-1)
+        return tape.gradient(energy, q)
+
+    def energy_function(
+        self, trainable: Sequence[tf.Tensor], non_trainable: Sequence[tf.Tensor]
+    ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """The learned energy and its force as a pure function of weights, for loops.
+
+        Call it once outside the loop: what depends on the weights alone is done here.
+
+        Args:
+            trainable: values of `trainable_variables`, in that order.
+            non_trainable: values of `non_trainable_variables`, in that order.
+
+        Returns:
+            A function of `q` and `p`, `[n, dim]` each, to the sum of the latents
+            (`U_θ(q)`, or `H_θ(q, p)` of a joint network), `[n]`, and its derivative
+            by `q`, `[n, dim]`.
+        """
+        variables = [*self.trainable_variables, *self.non_trainable_variables]
+        values = {
+            id(variable): value
+            for variable, value in zip(
+                variables, [*trainable, *non_trainable], strict=True
+            )
+        }
+        layers = [*self.hidden_layers, self.output_layer]
+        value_and_gradient = summed_output(
+            kernels=[values[id(layer.kernel)] for layer in layers],
+            biases=[values[id(layer.bias)] for layer in self.hidden_layers],
+            activation=self.activation,
+            output_scale=values[id(self.energy_scale)] if self.separable else None,
+            base=BaseWeights(values[id(self.location)], values[id(self.whitening)])
+            if self.has_base
+            else None,
+            dim=self.dim,
+        )
+
+        def energy_and_gradient(
+            q: tf.Tensor, p: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            x = q if self.separable else tf.concat([q, p], axis=-1)
+            energy, gradient = value_and_gradient(tf.cast(x, self.compute_dtype))
+            if self.separable:
+                energy += values[id(self.offset)]
+            return tf.cast(energy, q.dtype), tf.cast(gradient, q.dtype)
+
+        return energy_and_gradient
+
+    def time_derivatives(self, q: Any, p: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Hamilton's equations of the learned energy.
+
+        Args:
+            q: positions, `[..., dim]`.
+            p: momenta, `[..., dim]`.
+
+        Returns:
+            `dq/dt = ∂H_θ/∂p` (`p` itself for a separable network) and
+            `dp/dt = −∂H_θ/∂q`, each `[..., dim]`.
+        """
+        q = self._convert(q, "q")
+        p = self._convert(p, "p", q)
+        if self.separable:
+            return p, -self.potential_gradient(q)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([q, p])
+            energy = self.energy(q, p)
+        force, velocity = tape.gradient(energy, [q, p])
+        return velocity, -force
+
+    def _convert(self, x: Any, name: str, like: tf.Tensor | None = None) -> tf.Tensor:
+        x = tf.convert_to_tensor(x)
+        if like is not None:
+            x = tf.cast(x, like.dtype)
+        elif not x.dtype.is_floating:
+            x = tf.cast(x, self.compute_dtype)
+        check_last_dimension(x, self.dim, name)
+        return x
+
+    def adapt(self, data: TrainingData) -> None:
+        """Fits the Gaussian base to `data`, in the manner of `Normalization.adapt`.
+
+        A fifth of the trajectories is held out to choose between a diagonal and a dense
+        base. Call it before training: the network lives in the base's coordinates.
+        """
+        fitted, held_out = data.split(0.2, 0)
+        self.fit_base(
+            fitted.position,
+            fitted.momentum_rate,
+            fitted.log_prob,
+            held_out=(held_out.position, held_out.momentum_rate, held_out.log_prob),
+        )
+
+    def fit_base(
+        self,
+        position: np.ndarray,
+        gradient: np.ndarray,
+        log_prob: np.ndarray | None = None,
+        *,
+        held_out: tuple[np.ndarray, np.ndarray, np.ndarray | None] | None = None,
+    ) -> None:
+        """Fits the Gaussian base by regressing gradients on positions.
+
+        Exact, to rounding, for a Gaussian target. See `fit_gaussian_base`. The layers'
+        output is set to zero: the potential is then that of the base.
+
+        Args:
+            position: `[n, dim]`.
+            gradient: of the target's log density, `[n, dim]`.
+            log_prob: the target's log density, `[n]`; without it `offset` stays.
+            held_out: position, gradient and log density of points that choose between
+                the candidates; without it, a part of the points given.
+
+        Raises:
+            ValueError: for points that are not finite, too few, or constant.
+        """
+        if not self.has_base:
+            raise ValueError("fit_base needs a separable network with a base")
+        base = fit_gaussian_base(
+            position, gradient, log_prob, held_out=held_out, dense=self.dense_base
+        )
+        if base.location.shape != (self.dim,):
+            raise ValueError(
+                f"position has {base.location.size} coordinates, "
+                f"the network has dim={self.dim}"
+            )
+        self.location.assign(base.location)
+        if self.dense_base and base.whitening.ndim == 1:
+            self.whitening.assign(np.diag(base.whitening))
+        else:
+            self.whitening.assign(base.whitening)
+        # What the layers had learned belonged to other coordinates.
+        self.silence()
+        if log_prob is not None:
+            self.offset.assign(np.median(-log_prob - base.energy(position)))

@@ -1,0 +1,1 @@
+"""What a run is looked at with: ArviZ, diagnostics, plots, report."""

@@ -1,0 +1,182 @@
+"""What may be wrong with a run: warnings, each with a remedy."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tfp_lhnn.posterior.summary import Summary
+
+__all__ = [
+    "MAX_ENERGY_DRIFT",
+    "MAX_R_HAT",
+    "MIN_ESS_PER_CHAIN",
+    "NUM_DEVIATIONS",
+    "convergence_warnings",
+    "network_warnings",
+    "sampler_warnings",
+    "stuck_chains",
+]
+
+# Vehtari et al. (2021), "Rank-normalization, folding, and localization": R-hat below
+# 1.01, and an ESS of 400 with four chains, or R-hat and ESS cannot be trusted either.
+MAX_R_HAT = 1.01
+MIN_ESS_PER_CHAIN = 100
+# A network whose energy error has a standard deviation of one nat gives 0.48 (normal
+# errors, independent proposals): below, most densities are paid for and thrown away.
+MIN_DELAYED_ACCEPTANCE = 0.5
+# A chain that accepts 30 % does this by chance once in some 10⁸ draws.
+MAX_RUN_WITHOUT_MOVE = 50
+# Half as many moves as the other chains make is a matter of place, not of chance, if it
+# is also this many standard deviations of the count below them.
+MIN_RELATIVE_MOVES = 0.5
+NUM_DEVIATIONS = 4.0
+# Half a nat changes the ratio of acceptance by a factor of 1.6 between the start and
+# the end of a run; smaller drifts hardly show in the acceptance.
+MAX_ENERGY_DRIFT = 0.5
+# With a tenth of the draws outside, a 5 % tail may rest on extrapolation alone.
+MAX_OUTSIDE_TRAINING_DATA = 0.1
+# Now and then a tree is long; in one draw of twenty it is the step that is too small.
+MAX_DEEP_TREES = 0.05
+# Above, the target's gradients do most of the work that the network was trained for.
+MAX_FALLBACKS = 0.5
+# Betancourt (2016), "Diagnosing suboptimal cotangent disintegrations"; Stan's bound.
+MIN_BFMI = 0.3
+
+_MORE_GRADIENTS = "fit again with a larger `gradient_budget`"
+# Of stuck chains, so that a warning stays a sentence.
+_CHAINS_NAMED = 8
+
+
+def convergence_warnings(summary: Summary) -> Iterator[str]:
+    """Of R-hat and ESS."""
+    table, needed = summary.table, MIN_ESS_PER_CHAIN * summary.num_chains
+    if summary.num_chains < 2:
+        yield "There is one chain, so R-hat cannot tell if it has converged. Run 4."
+    if summary.worst_r_hat > MAX_R_HAT:
+        number = int((table["r_hat"] > MAX_R_HAT).sum())
+        yield (
+            f"R-hat is {summary.worst_r_hat:.3f} for {table['r_hat'].idxmax()}, and "
+            f"above {MAX_R_HAT} for {number} of {len(table)} variables: the chains "
+            "disagree. Make more draws; if it stays, look in the trace plot for modes "
+            "that only some chains visit, and fit from starts in all of them."
+        )
+    for kind, ess in (("bulk", summary.min_ess_bulk), ("tail", summary.min_ess_tail)):
+        if ess < needed:
+            yield (
+                f"The {kind} ESS is {ess:.0f} for {table[f'ess_{kind}'].idxmin()}; "
+                f"expected {needed} ({MIN_ESS_PER_CHAIN} per chain). Make about "
+                f"{math.ceil(needed / max(ess, 1.0))} times as many draws."
+            )
+    if (unknown := table["ess_bulk"].isna()).any():
+        yield (
+            f"No ESS could be computed for {unknown.idxmax()}. Make 4 draws or more, "
+            "and see that all of them are finite."
+        )
+
+
+def stuck_chains(posterior: Any) -> Iterator[str]:
+    """Chains that stay where they are for long, or far oftener than the others."""
+    moved = _moved(posterior)
+    num_chains, num = moved.shape
+    counts = moved.sum(axis=1)
+    stuck: dict[int, int] = {}  # with the longest run without a move
+    for chain in range(num_chains if num else 0):
+        ends = np.concatenate([[-1], np.flatnonzero(moved[chain]), [num]])
+        run = int(np.diff(ends).max()) - 1
+        others = float(np.median(np.delete(counts, chain))) if num_chains > 1 else 0.0
+        expected = min(
+            MIN_RELATIVE_MOVES * others, others - NUM_DEVIATIONS * math.sqrt(others)
+        )
+        if run >= min(MAX_RUN_WITHOUT_MOVE, num) or counts[chain] < expected:
+            stuck[chain] = run
+    if stuck:
+        worst = max(stuck, key=lambda chain: (stuck[chain], -counts[chain]))
+        yield (
+            f"Chain {worst} is stuck: it moved in {counts[worst] / num:.1%} of its "
+            f"draws (all chains: {moved.mean():.1%}), and stayed at one point for "
+            f"{stuck[worst]} in a row.{_others_of(stuck, worst)} Where the network is "
+            f"wrong, {_MORE_GRADIENTS} and a start there, or raise "
+            "`true_transition_probability`."
+        )
+
+
+def _others_of(stuck: Iterable[int], worst: int) -> str:
+    others = [str(chain) for chain in stuck if chain != worst]
+    if not others:
+        return ""
+    names = ", ".join(others[:_CHAINS_NAMED])
+    more = ", ..." if len(others) > _CHAINS_NAMED else ""
+    noun = "chain is" if len(others) == 1 else "chains are"
+    return f" {len(others)} more {noun} stuck ({names}{more})."
+
+
+def sampler_warnings(summary: Summary) -> Iterator[str]:
+    """Of divergences, tree depths and BFMI."""
+    if summary.divergences > 0:
+        yield (
+            f"{summary.divergences:.0f} of {summary.num_chains * summary.num_draws} "
+            "draws diverged: the posterior may be too steep there to be explored. "
+            "Reduce the step size, or reparametrise the model."
+        )
+    if summary.deep_trees > MAX_DEEP_TREES:
+        yield (
+            f"{summary.deep_trees:.1%} of the draws were cut short at the largest tree "
+            "depth. Raise `max_tree_depth`, enlarge the step size, or scale the "
+            "variables alike."
+        )
+    if summary.bfmi < MIN_BFMI:
+        yield (
+            f"BFMI is {summary.bfmi:.2f}, below {MIN_BFMI}: the chains change their "
+            "energy slowly and may miss parts of the posterior. Reparametrise (a "
+            "hierarchical model: non-centred)."
+        )
+
+
+def network_warnings(
+    summary: Summary, attrs: dict[str, Any], drift_is_sure: bool
+) -> Iterator[str]:
+    """Of the fit, and of how the network did at the draws.
+
+    Args:
+        summary: of the run.
+        attrs: of the run.
+        drift_is_sure: whether the drift of the network's error is more than chance.
+    """
+    if not (attrs.get("fit_is_good", True) and attrs.get("fit_is_confirmed", True)):
+        yield str(attrs.get("fit_message") or "The fit is poor.")
+    if summary.delayed_acceptance < MIN_DELAYED_ACCEPTANCE:
+        yield (
+            f"The target accepted {summary.delayed_acceptance:.1%} of the network's "
+            f"proposals; {MIN_DELAYED_ACCEPTANCE:.0%} or more is expected. To raise "
+            f"it, {_MORE_GRADIENTS}, or use fewer surrogate transitions per draw."
+        )
+    if drift_is_sure and abs(summary.network_energy_drift) > MAX_ENERGY_DRIFT:
+        yield (
+            "The network's energy error drifted by "
+            f"{summary.network_energy_drift:+.2g} nats from the first to the last "
+            "third of the draws: the chains move to where the network was not trained. "
+            f"Make more draws, or {_MORE_GRADIENTS}, starting at the last draws."
+        )
+    if summary.outside_training_data > MAX_OUTSIDE_TRAINING_DATA:
+        yield (
+            f"{summary.outside_training_data:.1%} of the draws lie outside the "
+            "training data, where the network extrapolates. To cover them, "
+            f"{_MORE_GRADIENTS} and more dispersed starts."
+        )
+    # All of them: gradients of the target only, which was meant.
+    if MAX_FALLBACKS < summary.fallback_share < 1.0:
+        yield (
+            f"{summary.fallback_share:.1%} of the draws needed true gradients: the "
+            f"network saves little. To improve it, {_MORE_GRADIENTS}."
+        )
+
+
+def _moved(posterior: Any) -> np.ndarray:
+    """Whether a draw differs from the one before it, `[chains, draws - 1]`."""
+    moved = np.zeros((posterior.sizes["chain"], posterior.sizes["draw"] - 1), bool)
+    for array in posterior.transpose("chain", "draw", ...).data_vars.values():
+        differs = array.to_numpy()[:, 1:] != array.to_numpy()[:, :-1]
+        moved |= differs.any(axis=tuple(range(2, differs.ndim)))
+    return moved

@@ -1,0 +1,1 @@
+"""Draws in chunks, checkpoints, and `sample`."""

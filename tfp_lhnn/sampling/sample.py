@@ -1,0 +1,214 @@
+"""sample: from a model to a posterior in one call."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import arviz as az
+import numpy as np
+
+from tfp_lhnn.evaluation.target import compiled_target
+from tfp_lhnn.learning.fit import fit_model
+from tfp_lhnn.learning.fit_file import fit_from_arrays, fit_to_arrays
+from tfp_lhnn.learning.fit_result import Fit
+from tfp_lhnn.model.model import as_model
+from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.posterior.diagnostics import summarize, warn
+from tfp_lhnn.sampling.checkpoint import Checkpoint
+from tfp_lhnn.sampling.sampling_run import (
+    Plan,
+    SamplingRun,
+    compiling_meanwhile,
+    sampler_settings,
+)
+from tfp_lhnn.support.arguments import check_count, checked_hidden_units, stateless_seed
+from tfp_lhnn.support.progress import ProgressReporter
+
+__all__ = ["sample"]
+
+_METHODS = ("delayed_acceptance", "nuts")
+
+# Draws that chains take from the network's density to the target's; a density each.
+_NUM_BURNIN_DRAWS = 100
+
+
+def sample(
+    n_draws: int,
+    model: Any,
+    *,
+    initial_state: Any = None,
+    n_chains: int = 4,
+    gradient_budget: int = 10_000,
+    method: str = "delayed_acceptance",
+    seed: Any,
+    progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    fit: Fit | None = None,
+    hidden_units: tuple[int, ...] = (64, 64, 64),
+    num_burnin_draws: int = _NUM_BURNIN_DRAWS,
+    keep_warmup: bool = False,
+    jit_compile: bool = True,
+    **pins: Any,
+) -> az.InferenceData:
+    """Draws from a posterior whose gradients are expensive.
+
+    Learns the model from at most `gradient_budget` true gradients (see
+    `tfp_lhnn.fit`), then samples it exactly: NUTS on the network, and one true density
+    per draw and chain that accepts or rejects. If the fit is poor, what is left of the
+    budget is spent on transitions with true gradients, spread evenly over the draws.
+
+    Args:
+        n_draws: draws of each chain.
+        model: a `target_log_prob_fn` with an `initial_state`, or a
+            `tfd.JointDistribution*` whose observed variables are given as keywords.
+        initial_state: one point, or one for each of some chains; see
+            `tfp_lhnn.Model.from_target`. A joint distribution needs none.
+        n_chains: number of chains.
+        gradient_budget: most true gradients, of all chains and phases. It is never
+            exceeded.
+        method: `"delayed_acceptance"`: one density per draw; or `"nuts"`: one density
+            per leaf of the tree, more robust where the network is wrong. Both are
+            exact.
+        seed: an int, a pair of ints, or an integer Tensor `[2]`.
+        progress: whether to show progress; `None`: in terminals and notebooks.
+        checkpoint: a directory. Every chunk of draws is on disk before the next
+            begins; the same call later goes on from there, and ends with the same
+            draws, bit for bit.
+        fit: of an earlier run with this model; nothing is learned then.
+        hidden_units: widths of the network's hidden layers.
+        num_burnin_draws: draws before those kept.
+        keep_warmup: whether these are returned too.
+        jit_compile: whether XLA compiles the target; `False` for targets that it
+            cannot take.
+        **pins: observed variables of a joint distribution, by name.
+
+    Returns:
+        `posterior` under the model's names, `sample_stats`, and attributes with the
+        costs of all phases. See `tfp_lhnn.to_inference_data` and
+        `tfp_lhnn.summarize`; what that warns of is also issued as warnings.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if an argument is out of range, the model lacks pins, no start has a
+            finite density, or the checkpoint is another run's.
+        OSError: if the checkpoint cannot be written; what is finished stays readable.
+    """
+    began = time.perf_counter()
+    check_count("n_draws", n_draws, 1)
+    check_count("n_chains", n_chains, 1)
+    check_count("num_burnin_draws", num_burnin_draws, 0)
+    checked_hidden_units(hidden_units)
+    if method not in _METHODS:
+        raise ValueError(f"`method` is {method!r}; expected one of {_METHODS}.")
+    if fit is not None and not isinstance(fit, Fit):
+        raise TypeError(f"`fit` is a {type(fit).__name__}; expected a tfp_lhnn.Fit.")
+    density = as_model(model, initial_state, pins)
+    if fit is not None and fit.network.dim != density.dim:
+        raise ValueError(
+            f"`fit` is of a model of {fit.network.dim} dimensions; this one has "
+            f"{density.dim}."
+        )
+    target = compiled_target(density, pins, jit_compile)
+    reporter = ProgressReporter(progress)
+    words = stateless_seed(seed, "sample")
+    store = None
+    if checkpoint is not None:
+        store = Checkpoint(
+            checkpoint,
+            {
+                "model": density.fingerprint(),
+                "seed": " ".join(str(word) for word in words.numpy()),
+                "network": _network_identity(fit, hidden_units),
+                "gradient_budget": gradient_budget,
+                "method": method,
+                "n_chains": n_chains,
+                "n_draws": n_draws,
+                "num_burnin_draws": num_burnin_draws,
+                "jit_compile": int(jit_compile),
+            },
+        )
+
+    def make_fit() -> Fit:
+        number = n_draws + num_burnin_draws
+        with compiling_meanwhile(
+            target,
+            LatentHNN(density.dim, checked_hidden_units(hidden_units), seed=0),
+            sampler_settings(number, n_chains, method),
+        ):
+            return fit_model(
+                density,
+                target,
+                gradient_budget,
+                seed=words,
+                hidden_units=hidden_units,
+                reporter=reporter,
+            )
+
+    is_own = fit is None
+    if fit is None:
+        fit = _stored_fit(store, make_fit) if store is not None else make_fit()
+    run = SamplingRun(
+        density,
+        target,
+        fit,
+        Plan.of(
+            n_draws, num_burnin_draws, n_chains, method, gradient_budget, fit, is_own
+        ),
+        words,
+        store,
+        reporter,
+    )
+    began_sampling = time.perf_counter()
+    draws = run.draws()
+    ended = time.perf_counter()
+    posterior = run.inference_data(
+        draws,
+        keep_warmup,
+        {
+            "method": method,
+            "gradient_budget": gradient_budget,
+            # Of a fit that was given too: somebody has paid for it.
+            "fit_gradients": fit.num_gradients,
+            "fit_evaluations": fit.num_evaluations,
+            "fit_is_good": int(fit.is_good),
+            "fit_is_confirmed": int(fit.is_confirmed),
+            "fit_message": fit.message,
+            "fit_energy_error": fit.energy_error,
+            "fit_acceptance": fit.acceptance,
+            "num_surrogate_transitions": fit.num_surrogate_transitions,
+            "nuts_gradients_per_effective_sample": (
+                fit.nuts_gradients_per_effective_sample
+            ),
+            "seconds": ended - began,
+            "seconds_fit": began_sampling - began,
+            "seconds_sampling": ended - began_sampling,
+        },
+    )
+    # Cumulative tallies and the like, which the posterior holds in another form.
+    del draws
+    warn(summarize(posterior), stacklevel=3)
+    return posterior
+
+
+def _stored_fit(store: Checkpoint, make: Callable[[], Fit]) -> Fit:
+    """The fit of the run that is resumed, or a new one, stored before it is used."""
+    arrays = store.load("fit")
+    if arrays is None:
+        store.save("fit", fit_to_arrays(make()))
+        arrays = store.load("fit")
+        assert arrays is not None
+    # Also the new one goes through the file, so that both are the same to the bit.
+    return fit_from_arrays(arrays)
+
+
+def _network_identity(fit: Fit | None, hidden_units: tuple[int, ...]) -> str:
+    if fit is None:
+        return f"to be trained, hidden_units={tuple(hidden_units)}"
+    digest = hashlib.sha256()
+    for weight in fit.network.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()

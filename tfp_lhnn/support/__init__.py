@@ -1,0 +1,1 @@
+"""What every room needs: arguments, files, state layout, progress."""
