@@ -16,7 +16,7 @@ from tfp_lhnn.learning.refinement import (
     target_shares,
 )
 
-from .counting_target import CountingTarget, funnel, skewed
+from ..counting_target import CountingTarget, funnel, skewed
 
 SMALL = (16, 16)
 

@@ -25,7 +25,7 @@ from tfp_lhnn.sampling import checkpoint
 from tfp_lhnn.sampling.chunk_sampler import ChunkSampler
 from tfp_lhnn.sampling.sampling_run import sampler_settings
 
-from .counting_target import CountingTarget, funnel, skewed
+from ..counting_target import CountingTarget, funnel, skewed
 
 tfd = tfp.distributions
 SMALL = (16, 16)

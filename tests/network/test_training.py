@@ -244,7 +244,7 @@ class TestBadArguments:
 
 @pytest.mark.slow
 def test_benchmark_runs_tiny(monkeypatch, capsys):
-    script = pathlib.Path(__file__).parents[1] / "benchmarks" / "training.py"
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "training.py"
     monkeypatch.setattr("sys.argv", [str(script), "--tiny"])
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out.count("steps/s") == 5
