@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from tfp_lhnn.posterior import plots
 from tfp_lhnn.posterior.diagnostics import Summary, scalars, summarize
 from tfp_lhnn.posterior.remedies import MAX_R_HAT, MIN_ESS_PER_CHAIN
+from tfp_lhnn.support.atomic_files import write_atomically
 
 __all__ = ["report"]
 
@@ -115,13 +116,7 @@ def report(
     text = _page(inference_data, summary, fit, title or "Posterior report")
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, because a rename is atomic on one file system only.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, lambda file: file.write(text.encode("utf-8")))
     return path
 
 
