@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import tfp_lhnn
-from tfp_lhnn.sampling import checkpoint as module
+from tfp_lhnn.sampling import manifest
 from tfp_lhnn.sampling.checkpoint import Checkpoint
+from tfp_lhnn.support.processes import host_name
 
 IDENTITY = {"model": "abc", "seed": 3, "step_size": 0.1}
 
@@ -47,6 +48,13 @@ def files(directory):
     return sorted(os.listdir(directory))
 
 
+def dead_process():
+    """The id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
 def test_chunks_come_back_bit_by_bit(tmp_path):
     path = tmp_path / "new" / "run"
     filled(path)
@@ -56,6 +64,7 @@ def test_chunks_come_back_bit_by_bit(tmp_path):
         assert_chunk(arrays, index)
     assert_chunk(again.read(1), 1)
     again.append(3, chunk(3))
+    again.close()
     assert Checkpoint(path, IDENTITY).num_chunks == 4
     assert files(path) == [*(f"chunk_{i:06d}.npz" for i in range(4)), "manifest.json"]
 
@@ -65,7 +74,9 @@ def test_items(tmp_path):
     assert checkpoint.load("fit") is None
     checkpoint.save("fit", {"step_size": 0.25, "format_version": np.arange(3)})
     checkpoint.save("fit", {"step_size": 0.5, "file": np.array(["a", "ü"])})
-    loaded = Checkpoint(tmp_path, IDENTITY).load("fit")
+    checkpoint.close()
+    checkpoint = Checkpoint(tmp_path, IDENTITY)
+    loaded = checkpoint.load("fit")
     assert set(loaded) == {"step_size", "file"}
     assert loaded["step_size"] == 0.5
     assert loaded["file"].tolist() == ["a", "ü"]
@@ -90,9 +101,9 @@ def test_out_of_step(tmp_path):
 def test_a_gap_ends_the_run_of_chunks(tmp_path):
     filled(tmp_path, 4)
     (tmp_path / "chunk_000002.npz").unlink()
-    checkpoint = Checkpoint(tmp_path, IDENTITY)
-    assert checkpoint.num_chunks == 2
-    checkpoint.append(2, chunk(2))
+    with Checkpoint(tmp_path, IDENTITY) as checkpoint:
+        assert checkpoint.num_chunks == 2
+        checkpoint.append(2, chunk(2))
     assert Checkpoint(tmp_path, IDENTITY).num_chunks == 4
 
 
@@ -100,11 +111,10 @@ def test_python_objects_are_refused_both_ways(tmp_path):
     checkpoint = Checkpoint(tmp_path, IDENTITY)
     with pytest.raises(ValueError, match="bad: Python objects"):
         checkpoint.append(0, {"bad": np.array([{}], object)})
-    assert files(tmp_path) == ["manifest.json"]
+    assert files(tmp_path) == [".lock", "manifest.json"]
     np.savez(
         tmp_path / "fit.npz",
-        format_version=1,
-        names=np.array(["a"]),
+        format_version=2,
         array_a=np.array([{}], object),
         allow_pickle=True,
     )
@@ -147,7 +157,7 @@ def test_types_do_not_matter_but_values_do(tmp_path):
 
 def test_another_version_is_refused(tmp_path, monkeypatch):
     filled(tmp_path)
-    monkeypatch.setattr(module, "__version__", "9.9")
+    monkeypatch.setattr(manifest, "__version__", "9.9")
     with pytest.raises(ValueError, match=r"tfp_lhnn version is .* there and 9.9 here"):
         Checkpoint(tmp_path, IDENTITY)
 
@@ -176,15 +186,26 @@ def test_foreign_files_are_left_alone(tmp_path):
 
 def test_what_a_kill_leaves_is_cleared_away(tmp_path):
     # Before the manifest: as good as new.
-    (tmp_path / ".manifest.json.77.tmp").write_text('{"pack')
-    (tmp_path / ".probe.77.tmp").touch()
-    checkpoint = filled(tmp_path, 1)
+    dead = f"{host_name()}.{dead_process()}.0.tmp"
+    (tmp_path / f".manifest.json.{dead}").write_text('{"pack')
+    (tmp_path / ".probe.tmp").touch()
+    filled(tmp_path, 1)
     torn = (tmp_path / "chunk_000000.npz").read_bytes()[:100]
-    (tmp_path / "..chunk_000001.npz.77.tmp.77.tmp").write_bytes(torn)
-    (tmp_path / ".chunk_000001.npz.77.tmp").write_bytes(torn)
-    checkpoint = Checkpoint(tmp_path, IDENTITY)
-    assert checkpoint.num_chunks == 1
+    (tmp_path / f".chunk_000001.npz.{dead}").write_bytes(torn)
+    assert Checkpoint(tmp_path, IDENTITY).num_chunks == 1
     assert files(tmp_path) == ["chunk_000000.npz", "manifest.json"]
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path):
+    filled(tmp_path, 1)
+    living = [
+        f".chunk_000001.npz.{host_name()}.{os.getppid()}.0.tmp",
+        f".chunk_000001.npz.another-host.{dead_process()}.0.tmp",
+    ]
+    for name in living:
+        (tmp_path / name).write_text("half a chu")
+    assert Checkpoint(tmp_path, IDENTITY).num_chunks == 1
+    assert files(tmp_path) == sorted([*living, "chunk_000000.npz", "manifest.json"])
 
 
 def test_damage_is_found_and_named(tmp_path):
@@ -255,6 +276,7 @@ def test_full_disk(tmp_path, monkeypatch, at):
     assert files(tmp_path) == before
     assert [int(c["num_gradients"]) for c in checkpoint.chunks()] == [0, 1, 2]
     checkpoint.append(3, chunk(3))
+    checkpoint.close()
     assert_chunk(Checkpoint(tmp_path, IDENTITY).read(3), 3)
 
 
@@ -270,6 +292,7 @@ def test_a_write_that_stops_half_way(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert files(tmp_path) == before
+    checkpoint.close()
     assert Checkpoint(tmp_path, IDENTITY).num_chunks == 3
 
 
@@ -298,14 +321,15 @@ def test_data_reach_the_disk_before_their_name(tmp_path, monkeypatch):
 
 
 # A package without its __init__, which would import TensorFlow: six seconds each.
-WRITER = """
-import sys, types
+IMPORT = """
+import os, sys, types
 package = types.ModuleType("tfp_lhnn")
 package.__path__ = [sys.argv[2]]
 sys.modules["tfp_lhnn"] = package
 import numpy as np
 from tfp_lhnn.sampling.checkpoint import Checkpoint
-
+"""
+WRITER = """
 checkpoint = Checkpoint(sys.argv[1], {"seed": 1})
 print("ready", flush=True)
 for index in range(checkpoint.num_chunks, 100_000):
@@ -322,7 +346,8 @@ def test_kills_leave_a_prefix(tmp_path):
     # Until some kills have met a write, without which the test would show nothing.
     while num_kills < 6 or (num_torn < 2 and num_kills < 40):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), package], stdout=subprocess.PIPE
+            [sys.executable, "-c", IMPORT + WRITER, str(path), package],
+            stdout=subprocess.PIPE,
         )
         try:
             assert writer.stdout.readline() == b"ready\n"
@@ -339,5 +364,6 @@ def test_kills_leave_a_prefix(tmp_path):
         for index, arrays in enumerate(checkpoint.chunks()):
             expected = np.random.default_rng(index).normal(size=(5000 + index, 10))
             np.testing.assert_array_equal(arrays["draws"], expected)
+        checkpoint.close()
     assert num_chunks > 0
     assert num_torn > 0

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import numbers
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
-from tfp_lhnn._version import __version__
-from tfp_lhnn.support.npz_files import read_npz, write_npz
+from tfp_lhnn.sampling.manifest import (
+    MANIFEST,
+    Value,
+    check_manifest,
+    checked_identity,
+    write_manifest,
+)
+from tfp_lhnn.sampling.run_lock import LOCK_NAMES, RunLock
+from tfp_lhnn.sampling.stamped_file import read_stamped, write_stamped
+from tfp_lhnn.support.atomic_files import TemporaryName, flush_directory
+from tfp_lhnn.support.processes import host_name, is_running
 
 __all__ = ["Checkpoint"]
 
-# Raised when the layout of the directory or of a file changes its meaning.
-_FORMAT_VERSION = 1
-_MANIFEST = "manifest.json"
 _ITEM_NAME = re.compile(r"(?!chunk_\d)[a-z][a-z0-9_]*")
-# What an interrupted write leaves behind: nothing else is ever deleted.
-_TEMPORARY = re.compile(
-    r"\.{1,2}(manifest\.json|probe|[a-z][a-z0-9_]*\.npz)\.\d+(\.tmp\.\d+)?\.tmp"
-)
-# Before the name of each array, so that no name can clash with a field of ours.
-_PREFIX = "array_"
+# What an interrupted write may have been about: nothing else is ever deleted.
+_TARGET = re.compile(r"manifest\.json|[a-z][a-z0-9_]*\.npz")
+_PROBE = ".probe.tmp"
 
-Value = str | int | float
+_CHUNK_REMEDY = (
+    "Put the right file back, or delete it and all chunks of higher numbers to go on "
+    "from there."
+)
+_ITEM_REMEDY = "Put the right file back, or delete the directory to begin the run anew."
 
 
 class Checkpoint:
@@ -39,8 +44,11 @@ class Checkpoint:
     numbered chunks (`chunk_000012.npz`). Every file is complete under another name,
     and on the disk, before it gets its own: whenever the process or the machine stops,
     the directory holds either the old state or the new one. Nothing read is executed.
+    Every file says which run, and which file of it, it is: another one in its place is
+    refused.
 
-    One process at a time may write.
+    One object at a time may have a directory open: it holds a lock until `close`, the
+    end of a `with` block, or its own end.
 
     Attributes:
       directory: The path.
@@ -61,41 +69,87 @@ class Checkpoint:
           TypeError: If an entry of `identity` is not a str, an int or a float.
           ValueError: If the directory belongs to another run, holds files of another
             origin, or its manifest is damaged.
+          BlockingIOError: If another process, or another object, has it open.
           OSError: If the directory can't be made or written to, or is a file.
         """
         self.directory = pathlib.Path(directory)
-        self.identity = _checked_identity(identity)
+        self.identity = checked_identity(identity)
         self._num_chunks: int | None = None  # counted when first asked for
+        # Before the lock, which is a file too: a stranger's directory stays as it is.
+        self._check_origin(self._list_or_make())
+        self._lock = self._locked()
+        try:
+            self._run = self._opened()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others open the directory; only reading is possible afterwards."""
+        self._lock.release()
+
+    def _locked(self) -> RunLock:
+        try:
+            return RunLock(self.directory)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise self._explained(error) from error
+
+    def _opened(self) -> str:
+        """Checks or makes the manifest, with the lock held; returns the run's mark."""
         names = self._list_or_make()
-        if _MANIFEST in names:
-            self._check_manifest()
+        self._check_origin(names)
+        if MANIFEST in names:
+            run = check_manifest(self.directory, self.identity)
+            self._check_writable()
         else:
-            foreign = [name for name in names if not _TEMPORARY.fullmatch(name)]
-            if foreign:
-                raise ValueError(
-                    f"{self.directory} is no checkpoint: it has no {_MANIFEST}, but "
-                    f"other files, such as {', '.join(foreign[:3])}. Give a new or an "
-                    "empty directory; nothing here was changed."
-                )
-        self._check_writable()
-        if _MANIFEST not in names:
-            self._write(_MANIFEST, self._write_manifest)
+            self._check_writable()
+            run = self._new_run()
         for name in names:
-            if _TEMPORARY.fullmatch(name):
+            if _is_abandoned(name):
                 (self.directory / name).unlink(missing_ok=True)
+        return run
+
+    def _new_run(self) -> str:
+        try:
+            return write_manifest(self.directory, self.identity)
+        except OSError as error:
+            safe = "nothing had been stored before"
+            raise _unwritten(self.directory / MANIFEST, error, safe) from error
+
+    def _check_origin(self, names: list[str]) -> None:
+        foreign = [name for name in names if not _is_ours(name)]
+        if foreign and MANIFEST not in names:
+            raise ValueError(
+                f"{self.directory} is no checkpoint: it has no {MANIFEST}, but "
+                f"other files, such as {', '.join(foreign[:3])}. Give a new or an "
+                "empty directory; nothing here was changed."
+            )
 
     def _list_or_make(self) -> list[str]:
         try:
             if not self.directory.exists():
-                self.directory.mkdir(parents=True)
-                _fsync(self.directory.parent)
+                self.directory.mkdir(parents=True, exist_ok=True)
+                flush_directory(self.directory.parent)
             return sorted(os.listdir(self.directory))
         except OSError as error:
             raise self._explained(error) from error
 
     def _check_writable(self) -> None:
         """Finds out now, not when the first chunk is done."""
-        probe = self.directory / f".probe.{os.getpid()}.tmp"
+        probe = self.directory / _PROBE
         try:
             probe.touch()
             probe.unlink()
@@ -111,49 +165,6 @@ class Checkpoint:
             str(self.directory),
         )
 
-    def _write_manifest(self, path: pathlib.Path) -> None:
-        manifest = {
-            "package": "tfp_lhnn",
-            "format_version": _FORMAT_VERSION,
-            "package_version": __version__,
-            "identity": self.identity,
-        }
-        path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-    def _check_manifest(self) -> None:
-        path = self.directory / _MANIFEST
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            if manifest["package"] != "tfp_lhnn":
-                raise ValueError(f"its package is {manifest['package']!r}")
-            found = {
-                "checkpoint format": manifest["format_version"],
-                "tfp_lhnn version": manifest["package_version"],
-                **manifest["identity"],
-            }
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a checkpoint's manifest: {error}") from (
-                error
-            )
-        expected = {
-            "checkpoint format": _FORMAT_VERSION,
-            "tfp_lhnn version": __version__,
-            **self.identity,
-        }
-        differences = [
-            f"{name} is {found.get(name, 'not given')} there and "
-            f"{expected.get(name, 'not given')} here"
-            for name in {**expected, **found}
-            # `repr`, for which NaN equals itself.
-            if repr(found.get(name)) != repr(expected.get(name))
-        ]
-        if differences:
-            raise ValueError(
-                f"the checkpoint in {self.directory} is of another run: "
-                f"{'; '.join(differences)}. Give the arguments of that run to go on "
-                "with it; else give another directory, or delete this one."
-            )
-
     def save(self, name: str, arrays: Mapping[str, Any]) -> None:
         """Stores a named item, in place of the one that had the name.
 
@@ -165,8 +176,7 @@ class Checkpoint:
           ValueError: If the name can't be one, or there are Python objects.
           OSError: If the disk is full, or the like; the old item is still there.
         """
-        file = f"{_checked_name(name)}.npz"
-        self._write(file, lambda path: _write_arrays(path, arrays))
+        self._write(self._item_path(name), arrays)
 
     def load(self, name: str) -> dict[str, np.ndarray] | None:
         """Reads a named item.
@@ -180,8 +190,8 @@ class Checkpoint:
         Raises:
           ValueError: If the file is damaged.
         """
-        path = self.directory / f"{_checked_name(name)}.npz"
-        return _read_arrays(path) if path.exists() else None
+        path = self._item_path(name)
+        return read_stamped(path, self._run, _ITEM_REMEDY) if path.exists() else None
 
     @property
     def num_chunks(self) -> int:
@@ -195,7 +205,7 @@ class Checkpoint:
         if self._num_chunks is None:
             count = self._num_files()
             for index in range(count):
-                _read_arrays(self._chunk_path(index))
+                self._read_chunk(index)
             self._num_chunks = count
         return self._num_chunks
 
@@ -217,8 +227,7 @@ class Checkpoint:
                 f"`index` is {index}; expected {self.num_chunks}, the next chunk of "
                 f"{self.directory}."
             )
-        path = self._chunk_path(index)
-        self._write(path.name, lambda path: _write_arrays(path, arrays))
+        self._write(self._chunk_path(index), arrays)
         self._num_chunks = index + 1
 
     def read(self, index: int) -> dict[str, np.ndarray]:
@@ -238,7 +247,7 @@ class Checkpoint:
             raise IndexError(
                 f"`index` is {index}; {self.directory} has {self.num_chunks} chunks."
             )
-        return _read_arrays(self._chunk_path(index))
+        return self._read_chunk(index)
 
     def chunks(self) -> Iterator[dict[str, np.ndarray]]:
         """Reads the chunks in order, one at a time."""
@@ -254,79 +263,55 @@ class Checkpoint:
     def _chunk_path(self, index: int) -> pathlib.Path:
         return self.directory / f"chunk_{index:06d}.npz"
 
-    def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
+    def _item_path(self, name: str) -> pathlib.Path:
+        return self.directory / f"{_checked_name(name)}.npz"
+
+    def _read_chunk(self, index: int) -> dict[str, np.ndarray]:
+        return read_stamped(self._chunk_path(index), self._run, _CHUNK_REMEDY)
+
+    def _write(self, path: pathlib.Path, arrays: Mapping[str, Any]) -> None:
         """Writes a file; explains what is left if that fails."""
-        path = self.directory / name
+        if not self._lock.is_held:
+            raise ValueError(
+                f"{self.directory} is not open for writing: the checkpoint was closed, "
+                "or its lock file removed. Open it again to go on."
+            )
         try:
-            _write_durably(path, write)
+            write_stamped(path, self._run, arrays)
         except OSError as error:
             safe = f"what was stored before is safe, with {self._num_files()} chunks"
-            if name == _MANIFEST:
-                safe = "nothing had been stored before"
-            raise OSError(
-                error.errno,
-                f"cannot write this file of a checkpoint: {error.strerror or error}; "
-                f"{safe}; once there is room, go on by the same call",
-                str(path),
-            ) from error
+            raise _unwritten(path, error, safe) from error
 
 
-def _write_durably(path: pathlib.Path, write: Callable[[pathlib.Path], None]) -> None:
-    """Lets `write` make a file, and gives it its name when it is on the disk."""
-    # In the same directory, because a rename is atomic on one file system only.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        # Otherwise the name may reach the disk before the contents do.
-        _fsync(temporary)
-        os.replace(temporary, path)
-        # Otherwise a power cut may undo the renaming of a file declared safe.
-        _fsync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _unwritten(path: pathlib.Path, error: OSError, safe: str) -> OSError:
+    """The same error with the file, what is safe, and a remedy in it."""
+    return OSError(
+        error.errno,
+        f"cannot write this file of a checkpoint: {error.strerror or error}; {safe}; "
+        "once there is room, go on by the same call",
+        str(path),
+    )
 
 
-def _fsync(path: pathlib.Path) -> None:
-    if path.is_dir() and os.name != "posix":
-        return  # Windows has no such call for directories
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems can't do it for directories.
-        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+def _temporary(name: str) -> TemporaryName | None:
+    """What a file that a write to a checkpoint left behind says in its name."""
+    temporary = TemporaryName.parse(name)
+    is_ours = temporary is not None and _TARGET.fullmatch(temporary.target)
+    return temporary if is_ours else None
 
 
-def _write_arrays(path: pathlib.Path, arrays: Mapping[str, Any]) -> None:
-    fields = {f"{_PREFIX}{name}": np.asarray(array) for name, array in arrays.items()}
-    objects = [
-        name for name, array in arrays.items() if np.asarray(array).dtype.hasobject
-    ]
-    if objects:
-        raise ValueError(
-            f"{', '.join(objects)}: Python objects; expected arrays of numbers or text."
-        )
-    names = np.array(list(arrays), dtype=np.str_)
-    write_npz(path, _FORMAT_VERSION, {"names": names, **fields})
+def _is_ours(name: str) -> bool:
+    """Whether a new checkpoint may find such a file in its directory."""
+    return name in (*LOCK_NAMES, _PROBE) or _temporary(name) is not None
 
 
-def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    kind = "complete checkpoint"
-    try:
-        names = read_npz(path, _FORMAT_VERSION, ["names"], kind)["names"].tolist()
-        fields = [f"{_PREFIX}{name}" for name in names]
-        arrays = read_npz(path, _FORMAT_VERSION, fields, kind)
-    except OSError:
-        raise
-    except Exception as error:  # readers of a damaged file raise almost anything
-        raise ValueError(
-            f"{path} is damaged ({error}). Delete it and all chunks of higher numbers "
-            "to go on from there."
-        ) from error
-    return {name: arrays[field] for name, field in zip(names, fields, strict=True)}
+def _is_abandoned(name: str) -> bool:
+    """Whether the writer of a temporary file is surely gone."""
+    temporary = _temporary(name)
+    if temporary is None or temporary.host != host_name():
+        return False
+    # This process has only just got the lock: the file is of one that had its id.
+    return temporary.pid == os.getpid() or not is_running(temporary.pid)
 
 
 def _checked_name(name: str) -> str:
@@ -336,21 +321,3 @@ def _checked_name(name: str) -> str:
             "and not that of a chunk."
         )
     return name
-
-
-def _checked_identity(identity: Mapping[str, Any]) -> dict[str, Value]:
-    """Returns the identity in Python's own types, as the manifest gives it back."""
-    checked: dict[str, Value] = {}
-    for name, value in identity.items():
-        if isinstance(value, str):
-            checked[name] = str(value)
-        elif isinstance(value, numbers.Integral):  # NumPy's integers, and bool
-            checked[name] = int(value)
-        elif isinstance(value, numbers.Real):
-            checked[name] = float(value)
-        else:
-            raise TypeError(
-                f"`identity[{name!r}]` is a {type(value).__name__}; expected a str, an "
-                "int or a float."
-            )
-    return checked
