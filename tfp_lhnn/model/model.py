@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,18 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lhnn.model.density import (
+    Density,
+    batch_log_prob,
+    digest,
+    evaluate,
+    untaken_batch_size,
+)
+from tfp_lhnn.model.joint_density import JointDensity
 from tfp_lhnn.model.starts import Starts, find_starts
+from tfp_lhnn.model.target_density import TargetDensity
 from tfp_lhnn.support.arguments import check_count, stateless_seed
-from tfp_lhnn.support.state_layout import StateLayout
+from tfp_lhnn.support.target_calls import missing_gradient
 
 __all__ = ["Model", "Starts", "as_model"]
 
@@ -73,25 +81,28 @@ class Model:
         far: to check the model, in `starts` and in `fingerprint`.
     """
 
-    def __init__(
-        self,
-        source: Any,
-        shapes: Mapping[str, tuple[int, ...]],
-        unconstrained_shapes: Sequence[tuple[int, ...]],
-        dtype: tf.DType,
-    ) -> None:
-        if dtype not in (tf.float32, tf.float64):
-            raise TypeError(f"the state is {dtype.name}; expected float32 or float64.")
-        self.source = source
-        self.names = tuple(shapes)
-        self.shapes = dict(shapes)
-        self.dtype = dtype
-        self.num_evaluations = 0
-        self._layout = StateLayout(tuple(unconstrained_shapes), list)
-        self.dim = self._layout.dim
+    def __init__(self, density: Density, initial_state: Any) -> None:
+        """Makes a model of a density.
+
+        Args:
+          density: Of the variables.
+          initial_state: Values of the variables, as `to_flat` takes them, or None.
+
+        Raises:
+          TypeError: As `to_flat`.
+          ValueError: As `to_flat`, or if there are no coordinates.
+        """
+        self._density = density
+        self.source = density.source
+        self.names = density.names
+        self.shapes = dict(density.shapes)
+        self.dtype = density.dtype
+        self.dim = density.layout.dim
+        self.num_evaluations = density.num_evaluations
         if not self.dim:
             raise ValueError("the state has no coordinates; expected one or more.")
-        self._given: np.ndarray | None = None  # the user's starts, [m, dim]
+        # The user's starts, [m, dim].
+        self._given = None if initial_state is None else self.to_flat(initial_state)
         self._fingerprint: str | None = None
 
     @staticmethod
@@ -117,9 +128,7 @@ class Model:
           ValueError: If there is no initial state, it isn't finite, or the target
             doesn't return one value per point.
         """
-        from tfp_lhnn.model.target_model import TargetModel  # It is a Model itself.
-
-        return TargetModel(target_log_prob_fn, initial_state)
+        return Model(TargetDensity(target_log_prob_fn, initial_state), initial_state)
 
     @staticmethod
     def from_joint_distribution(
@@ -142,26 +151,7 @@ class Model:
           ValueError: If nothing or everything is pinned, a pin has an unknown name or
             another shape, a variable is discrete, or the model can't take batches.
         """
-        from tfp_lhnn.model.joint_model import JointModel  # It is a Model itself.
-
-        return JointModel(jd, pins, initial_state)
-
-    # What the two kinds of model do in their own ways. Parts are `[n, ...]` each.
-
-    def _density(self, parts: list[tf.Tensor]) -> tf.Tensor:
-        raise NotImplementedError
-
-    def _constrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
-        return parts
-
-    def _unconstrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
-        return parts
-
-    def _prior(self, n: int, seed: tf.Tensor) -> np.ndarray | None:
-        return None
-
-    def _signature(self) -> list[str]:
-        return []
+        return Model(JointDensity(jd, pins), initial_state)
 
     def log_prob(self, q: Any) -> tf.Tensor:
         """The log density of unconstrained points, with the Jacobian.
@@ -181,13 +171,23 @@ class Model:
             raise TypeError(f"`q` is {q.dtype.name}; expected {self.dtype.name}.")
         if q.shape.rank != 2 or not q.shape[1:].is_compatible_with([self.dim]):
             raise ValueError(f"`q` has shape {q.shape}; expected [n, {self.dim}].")
-        log_prob = checked_value(self._density(self._layout.unflatten(q)), self.dtype)
-        if not log_prob.shape.is_compatible_with(q.shape[:1]):
+        return batch_log_prob(self._density, q)
+
+    def check_gradient(self) -> None:
+        """Refuses a density that has no gradient; evaluates nothing.
+
+        Raises:
+          ValueError: If it has none. What a `tf.py_function` hides can't be seen.
+        """
+        n = untaken_batch_size(self._density)
+        reason = missing_gradient(
+            self.log_prob, [tf.TensorSpec([n, self.dim], self.dtype)]
+        )
+        if reason is not None:
             raise ValueError(
-                f"the log density of {q.shape[0]} points has shape {log_prob.shape}; "
-                f"expected [{q.shape[0]}], one value per point."
+                f"`target_log_prob_fn` has no gradient: {reason}. Expected one, to "
+                "learn from."
             )
-        return tf.ensure_shape(log_prob, q.shape[:1])
 
     def to_draws(self, q: Any) -> dict[str, np.ndarray]:
         """Turns unconstrained points into values of the user's variables.
@@ -204,15 +204,11 @@ class Model:
         q = np.asarray(q)
         if q.shape[-1:] != (self.dim,):
             raise ValueError(f"`q` has shape {q.shape}; expected [..., {self.dim}].")
-        parts = self._constrained_parts(q.reshape(-1, self.dim))
+        parts = self._density.constrain(q.reshape(-1, self.dim))
         return {
             name: part.reshape(*q.shape[:-1], *self.shapes[name])
             for name, part in zip(self.names, parts, strict=True)
         }
-
-    def _constrained_parts(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Splits `[n, dim]` into the variables, `[n, ...]` each."""
-        return np.split(rows, np.cumsum(self._layout.sizes)[:-1], axis=-1)
 
     def to_flat(self, state: Any) -> np.ndarray:
         """Turns values of the user's variables into unconstrained points.
@@ -248,14 +244,14 @@ class Model:
                 f"`initial_state`: the variables {', '.join(self.names)} have leading "
                 f"dimensions {batches}; expected the same of all, and not zero."
             )
-        parts = self._unconstrain([tf.constant(array) for array in arrays])
+        parts = self._density.unconstrain([tf.constant(array) for array in arrays])
         for name, part in zip(self.names, parts, strict=True):
             if not np.isfinite(part).all():
                 raise ValueError(
                     f"`initial_state`: {name} has values that are not finite, or are "
                     "outside the support of its distribution."
                 )
-        return self._layout.flatten(parts).numpy()
+        return self._density.layout.flatten(parts).numpy()
 
     def _ordered(self, state: Any) -> Sequence[Any]:
         """The values of a state in the order of the names."""
@@ -303,7 +299,7 @@ class Model:
         self, n: int, seed: tf.Tensor, rng: np.random.Generator
     ) -> np.ndarray:
         if self._given is None:
-            drawn = self._prior(n, seed)
+            drawn = self._density.prior(n, seed)
             return rng.uniform(-2, 2, (n, self.dim)) if drawn is None else drawn
         noise = rng.standard_normal((n, self.dim))
         noise[: len(self._given)] = 0.0
@@ -311,12 +307,8 @@ class Model:
 
     def _evaluate(self, q: np.ndarray) -> np.ndarray:
         """Log densities `[n]` of `[n, dim]`, tallied."""
-        # A graph, since eager `tf.vectorized_map` warns of retracing; a new one, since
-        # shapes hardly ever recur; without XLA, which may not take the target.
-        q = tf.constant(q, self.dtype)
-        density = tf.function(self.log_prob, autograph=False)
         self.num_evaluations += len(q)
-        return density.get_concrete_function(q)(q).numpy()
+        return evaluate(self._density, q)
 
     def fingerprint(self) -> str:
         """Identifies the model, across processes, by what can be seen of it.
@@ -334,39 +326,11 @@ class Model:
             noise = np.random.default_rng(5).standard_normal((3, self.dim))
             values = self._evaluate(centre + noise * [[1.0], [0.1], [0.01]])
             signature = [
-                repr((self.shapes, self.dtype.name, self._layout.event_shapes)),
-                *self._signature(),
+                repr((self.shapes, self.dtype.name, self._density.layout.event_shapes)),
+                *self._density.signature(),
                 "none" if self._given is None else digest(self._given),
                 *(f"{value:.4e}" for value in values.tolist()),
             ]
             text = "\n".join(signature).encode()
             self._fingerprint = hashlib.sha256(text).hexdigest()
         return self._fingerprint
-
-
-def checked_value(value: Any, dtype: tf.DType) -> tf.Tensor:
-    if not tf.is_tensor(value):
-        raise TypeError(
-            f"the log density is a {type(value).__name__}; expected a Tensor."
-        )
-    if value.dtype != dtype:
-        raise TypeError(
-            f"the log density is {value.dtype.name}; expected {dtype.name}, as the "
-            "state is."
-        )
-    return value
-
-
-def trace_batch(model: Model) -> int:
-    """Traces the density for `n` points, which evaluates nothing; returns `n`."""
-    # As no event has that length, a dimension in the wrong place cannot fit by chance.
-    lengths = {length for shape in model.shapes.values() for length in shape}
-    n = next(n for n in itertools.count(3) if n not in lengths)
-    density = tf.function(model.log_prob, autograph=False)
-    density.get_concrete_function(tf.TensorSpec([n, model.dim], model.dtype))
-    return n
-
-
-def digest(array: np.ndarray) -> str:
-    header = repr((array.shape, array.dtype.str)).encode()
-    return hashlib.sha256(header + np.ascontiguousarray(array).tobytes()).hexdigest()

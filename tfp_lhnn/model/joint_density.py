@@ -1,4 +1,4 @@
-"""The model of a joint distribution, some of whose variables are observed."""
+"""The density of a joint distribution, some of whose variables are observed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn.model.model import Model, digest, trace_batch
+from tfp_lhnn.model.density import (
+    check_dtype,
+    checked_value,
+    digest,
+    evaluate,
+    trace_batch,
+    untaken_batch_size,
+)
+from tfp_lhnn.support.state_layout import StateLayout
 
-__all__ = ["JointModel"]
+__all__ = ["JointDensity"]
 
 # Numbers constrained at once: 2 MB, whatever the draws' number.
 _BLOCK_VALUES = 2**18
@@ -19,10 +27,29 @@ _BLOCK_VALUES = 2**18
 _Pinned = tfp.experimental.distributions.JointDistributionPinned
 
 
-class JointModel(Model):
-    """A joint distribution of which some variables are pinned."""
+class JointDensity:
+    """A joint distribution of which some variables are pinned, a `Density`.
 
-    def __init__(self, jd: Any, pins: Mapping[str, Any], initial_state: Any) -> None:
+    Attributes:
+      source: The joint distribution.
+      names: The names of the variables that are not pinned.
+      shapes: The shape of each, by name.
+      layout: Of their unconstrained forms in a flat `[n, dim]`.
+      dtype: tf.float32 or tf.float64.
+      num_evaluations: Densities evaluated to see whether it takes batches.
+    """
+
+    def __init__(self, jd: Any, pins: Mapping[str, Any]) -> None:
+        """Pins and checks a joint distribution.
+
+        Args:
+          jd: A `tfd.JointDistribution*`, or one pinned by `experimental_pin`.
+          pins: The observed values by name.
+
+        Raises:
+          TypeError: If a type is wrong.
+          ValueError: As `Model.from_joint_distribution`.
+        """
         if isinstance(jd, _Pinned):
             jd, pins = jd.distribution, {**jd.pins, **pins}
         names = _component_names(jd)
@@ -33,12 +60,7 @@ class JointModel(Model):
             _by_name(structure, names)
             for structure in jd.sample_distributions(seed=tf.constant([0, 0]))
         )
-        for name, value in example.items():
-            if tf.nest.is_nested(value):
-                kind = type(components[name]).__name__
-                raise ValueError(
-                    f"variable `{name}` is itself a {kind}; expected one array."
-                )
+        _refuse_nested(components, example)
         _refuse_batch_shapes(jd, names)
         self._pins = {
             name: _checked_pin(name, value, example[name])
@@ -46,28 +68,23 @@ class JointModel(Model):
         }
         latent = {name: example[name] for name in names if name not in pins}
         self._kinds = [_unconstrained_kind(name, components[name]) for name in latent]
-        dtypes = {name: value.dtype for name, value in latent.items()}
-        if len(set(dtypes.values())) > 1:
-            listed = (f"{name} is {dtype.name}" for name, dtype in dtypes.items())
-            raise TypeError(
-                f"variables have dtypes: {', '.join(listed)}; expected one."
-            )
+        self.dtype = _common_dtype(latent)
         self._pinned = jd.experimental_pin(**self._pins)
         self._structure = self._pinned.dtype
         self._vectorised = bool(jd.use_vectorized_map)
-        self.names = tuple(latent)
+        self.source = jd
+        self.names: tuple[str, ...] = tuple(latent)
+        self.shapes: dict[str, tuple[int, ...]] = {
+            name: tuple(value.shape) for name, value in latent.items()
+        }
         unconstrained = self._inverse(list(latent.values()))
-        super().__init__(
-            jd,
-            {name: tuple(value.shape) for name, value in latent.items()},
-            [tuple(part.shape) for part in unconstrained],
-            next(iter(dtypes.values())),
+        self.layout = StateLayout(
+            tuple(tuple(part.shape) for part in unconstrained), list
         )
+        self.num_evaluations = 0
         if not self._vectorised:
             self._check_batches(f"tfd.{type(jd).__name__.lstrip('_')}AutoBatched")
         self._compiled: Callable[[tf.Tensor], list[tf.Tensor]] | None = None
-        if initial_state is not None:
-            self._given = self.to_flat(initial_state)
 
     def _pack(self, parts: Sequence[tf.Tensor]) -> Any:
         """The structure in which TFP wants the parts."""
@@ -103,13 +120,13 @@ class JointModel(Model):
     def _for_many(self, fn: Callable[..., Any], parts: list[tf.Tensor]) -> Any:
         return tf.vectorized_map(fn, parts) if self._vectorised else fn(parts)
 
-    def _density(self, parts: list[tf.Tensor]) -> tf.Tensor:
-        return self._for_many(self._joint_density, parts)
+    def log_prob(self, parts: list[tf.Tensor]) -> tf.Tensor:
+        """Log densities `[n]` of unconstrained parts, with the Jacobian."""
+        value = self._for_many(self._joint_density, parts)
+        return checked_value(value, self.dtype, "the log density")
 
-    def _constrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
-        return self._for_many(self._forward, parts)
-
-    def _unconstrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+    def unconstrain(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        """By the distributions' own bijectors."""
         return self._for_many(self._inverse, parts)
 
     def _check_batches(self, remedy: str) -> None:
@@ -119,15 +136,16 @@ class JointModel(Model):
             "which needs no care for batches."
         )
         try:
-            n = trace_batch(self)
+            trace_batch(self)
         except (TypeError, ValueError, tf.errors.OpError) as error:
             raise ValueError(message.format(error)) from error
-        q = np.random.default_rng(1).uniform(-1, 1, (n, self.dim))
-        together = self._evaluate(q)
+        n = untaken_batch_size(self)
+        q = np.random.default_rng(1).uniform(-1, 1, (n, self.layout.dim))
+        together = evaluate(self, q)
         # Shapes may fit by chance, and broadcasting mix the points up.
         last = tf.constant(q[-1], self.dtype)
-        alone = self._joint_density(self._layout.unflatten(last)).numpy()
-        self.num_evaluations += 1
+        alone = self._joint_density(self.layout.unflatten(last)).numpy()
+        self.num_evaluations = n + 1
         if not np.allclose(together[-1], alone, rtol=1e-3, atol=1e-3, equal_nan=True):
             raise ValueError(
                 message.format(
@@ -136,17 +154,20 @@ class JointModel(Model):
                 )
             )
 
-    def _constrained_parts(self, rows: np.ndarray) -> list[np.ndarray]:
+    def constrain(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The variables, `[n, ...]` each, at `[n, dim]`; block by block."""
         out = [
             np.empty((len(rows), *shape), self.dtype.as_numpy_dtype)
             for shape in self.shapes.values()
         ]
-        values = sum(int(np.prod(shape)) for shape in self.shapes.values()) + self.dim
+        dim = self.layout.dim
+        values = sum(int(np.prod(shape)) for shape in self.shapes.values()) + dim
         block = int(np.clip(_BLOCK_VALUES // values, 1, 4096))
         if self._compiled is None:
             self._compiled = tf.function(
-                lambda q: self._constrain(self._layout.unflatten(q)), autograph=False
-            ).get_concrete_function(tf.TensorSpec([block, self.dim], self.dtype))
+                lambda q: self._for_many(self._forward, self.layout.unflatten(q)),
+                autograph=False,
+            ).get_concrete_function(tf.TensorSpec([block, dim], self.dtype))
         for begin in range(0, len(rows), block):
             # The last block is filled up, so that one compiled function does.
             index = np.minimum(np.arange(begin, begin + block), len(rows) - 1)
@@ -155,17 +176,20 @@ class JointModel(Model):
                 array[begin : begin + block] = part[: len(rows) - begin]
         return out
 
-    def _prior(self, n: int, seed: tf.Tensor) -> np.ndarray:
+    def prior(self, n: int, seed: tf.Tensor) -> np.ndarray:
+        """Unconstrained draws `[n, dim]` of the variables, without the data."""
+
         # One at a time: vectorised, TFP warns that seeded draws are slow.
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([2], tf.int32)])
         def draw(seed: tf.Tensor) -> tf.Tensor:
             sample = self._unpack(self._pinned.sample_unpinned(seed=seed))
-            return self._layout.flatten(self._inverse(sample))
+            return self.layout.flatten(self._inverse(sample))
 
         seeds = tfp.random.split_seed(seed, n=n, salt="prior")
         return np.stack([draw(seed).numpy() for seed in tf.unstack(seeds)])
 
-    def _signature(self) -> list[str]:
+    def signature(self) -> list[str]:
+        """The distributions, their bijectors, and the pins bit by bit."""
         pins = [f"{name} {digest(pin.numpy())}" for name, pin in self._pins.items()]
         return [*self._kinds, *sorted(pins)]
 
@@ -191,6 +215,26 @@ def _by_name(structure: Any, names: Sequence[str]) -> dict[str, Any]:
     if hasattr(structure, "_asdict"):
         return dict(structure._asdict())
     return dict(zip(names, structure, strict=True))
+
+
+def _refuse_nested(components: Mapping[str, Any], example: Mapping[str, Any]) -> None:
+    """Refuses variables that are joint distributions themselves."""
+    for name, value in example.items():
+        if tf.nest.is_nested(value):
+            kind = type(components[name]).__name__
+            raise ValueError(
+                f"variable `{name}` is itself a {kind}; expected one array."
+            )
+
+
+def _common_dtype(latent: Mapping[str, tf.Tensor]) -> tf.DType:
+    dtypes = {name: value.dtype for name, value in latent.items()}
+    if len(set(dtypes.values())) > 1:
+        listed = (f"{name} is {dtype.name}" for name, dtype in dtypes.items())
+        raise TypeError(f"variables have dtypes: {', '.join(listed)}; expected one.")
+    dtype = next(iter(dtypes.values()))
+    check_dtype(dtype, "the state")
+    return dtype
 
 
 def _check_pin_names(pins: Mapping[str, Any], names: Sequence[str]) -> None:
