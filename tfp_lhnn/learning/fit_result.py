@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.fit_file import (
+    fit_from_arrays,
+    fit_to_arrays,
+    load_fit,
+    save_fit,
+)
+from tfp_lhnn.learning.round import Round
 from tfp_lhnn.network.latent_hnn import LatentHNN
-from tfp_lhnn.network.training import TrainingHistory
 
 __all__ = ["POOR_ACCEPTANCE", "Fit", "Round", "fit_message"]
 
 # Below this the network proposes badly, and sampling turns to true gradients.
 POOR_ACCEPTANCE = 0.5
-
-
-class Round(NamedTuple):
-    """What one round of `fit` did.
-
-    Attributes:
-        kind: `"pilot"`, or `"refinement"`.
-        num_gradients: true gradients so far.
-        num_points: points to learn from so far.
-        energy_error: of the network at fresh points of its own chain, in nats; NaN for
-            the pilot.
-        acceptance: that delayed acceptance would have there; NaN for the pilot.
-        tail_acceptance: the same from points of a tempered chain, where the target has
-            density; NaN for the pilot.
-        step_size: of the surrogate chain (or of the pilot), whitened.
-        history: of the training; `None` for the pilot.
-        seconds: that the round took.
-    """
-
-    kind: str
-    num_gradients: int
-    num_points: int
-    energy_error: float
-    acceptance: float
-    tail_acceptance: float
-    step_size: float
-    history: TrainingHistory | None
-    seconds: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,22 +83,43 @@ class Fit:
         return self.acceptance >= POOR_ACCEPTANCE
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the fit to a file of plain arrays, all or nothing."""
-        from tfp_lhnn.learning.fit_file import save_fit  # It needs this class.
+        """Writes the fit to a file of plain arrays, all or nothing.
 
-        save_fit(path, self)
+        Raises:
+            ValueError: if the network's activation is a function that Keras has no
+                name for.
+            OSError: if the file cannot be written.
+        """
+        save_fit(path, self._fields())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fit:
-        """Reads what `save` wrote.
+        """Reads what `save` wrote; nothing in the file is executed.
 
         Raises:
             FileNotFoundError: if there is no such file.
             ValueError: if the file is damaged, foreign, or of another version.
         """
-        from tfp_lhnn.learning.fit_file import load_fit
+        return cls(**load_fit(path))
 
-        return load_fit(path)
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """All of the fit as named arrays."""
+        return fit_to_arrays(self._fields())
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Fit:
+        """The fit that `to_arrays` took apart, the same to the bit.
+
+        Raises:
+            ValueError: if the arrays are not those of a fit, or do not fit together.
+        """
+        return cls(**fit_from_arrays(arrays))
+
+    def _fields(self) -> dict[str, Any]:
+        # Not `dataclasses.asdict`, which copies all data.
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
 
 
 def fit_message(

@@ -13,7 +13,6 @@ import numpy as np
 
 from tfp_lhnn.evaluation.target import compiled_target
 from tfp_lhnn.learning.fit import fit_model
-from tfp_lhnn.learning.fit_file import fit_from_arrays, fit_to_arrays
 from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.model.model import as_model
 from tfp_lhnn.network.latent_hnn import LatentHNN
@@ -106,7 +105,11 @@ def sample(
         raise ValueError(f"`method` is {method!r}; expected one of {_METHODS}.")
     if fit is not None and not isinstance(fit, Fit):
         raise TypeError(f"`fit` is a {type(fit).__name__}; expected a tfp_lhnn.Fit.")
+    if checkpoint is not None:
+        check_path("checkpoint", checkpoint)
     density = as_model(model, initial_state, pins)
+    if fit is None:
+        density.check_gradient()
     if fit is not None and fit.network.dim != density.dim:
         raise ValueError(
             f"`fit` is of a model of {fit.network.dim} dimensions; this one has "
@@ -198,11 +201,10 @@ def _stored_fit(store: Checkpoint, make: Callable[[], Fit]) -> Fit:
     """The fit of the run that is resumed, or a new one, stored before it is used."""
     arrays = store.load("fit")
     if arrays is None:
-        store.save("fit", fit_to_arrays(make()))
-        arrays = store.load("fit")
-        assert arrays is not None
-    # Also the new one goes through the file, so that both are the same to the bit.
-    return fit_from_arrays(arrays)
+        arrays = make().to_arrays()
+        store.save("fit", arrays)
+    # Also the new one goes through arrays, so that both are the same to the bit.
+    return Fit.from_arrays(arrays)
 
 
 def _network_identity(fit: Fit | None, hidden_units: tuple[int, ...]) -> str:
