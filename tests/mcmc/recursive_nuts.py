@@ -18,6 +18,7 @@ class Problem:
         log_prob: the target, `[dim] -> float`.
         gradient: of the potential `−log π`, `[dim] -> [dim]`.
         network_gradient: `∂H_θ/∂q` at `(q, p)`.
+        network_energy: `H_θ` at `(q, p)`.
         step: `Δt`.
         max_depth: number of doublings; the paper has no bound.
         max_hnn: `Δ_max^hnn`.
@@ -28,6 +29,7 @@ class Problem:
     log_prob: Callable
     gradient: Callable
     network_gradient: Callable
+    network_energy: Callable
     step: float
     max_depth: int
     max_hnn: float
@@ -37,12 +39,17 @@ class Problem:
 
 @dataclasses.dataclass
 class Point:
-    """A phase point; `gradient` is what the next step starts with."""
+    """A phase point; `gradient` is what the next step starts with.
+
+    `driving_error` is the sum over the steps from the start to here of what each
+    changed the energy by whose gradient it took.
+    """
 
     q: np.ndarray
     p: np.ndarray
     gradient: np.ndarray
     is_true: bool
+    driving_error: float = 0.0
 
 
 @dataclasses.dataclass
@@ -77,6 +84,7 @@ class RecursiveNUTS:
         self.evaluations = 1  # The density of the first state.
         self.leaves = []
         self.accept = []
+        self.driving_accept = []
         self.visited = []
 
     def log_prob(self, q):
@@ -92,7 +100,7 @@ class RecursiveNUTS:
     def draw(self, q0, p0, log_uniform, directions):
         """Algorithm 1 for one sample; returns the tree and the choice's law."""
         problem = self.problem
-        self.leaves, self.accept, self.visited = [], [], []
+        self.leaves, self.accept, self.driving_accept, self.visited = [], [], [], []
         h0 = -problem.log_prob(q0) + 0.5 * p0 @ p0
         self.h0, self.log_u = h0, log_uniform - h0
         if self.flag:
@@ -161,7 +169,7 @@ class RecursiveNUTS:
         if self.flag:
             if not point.is_true:
                 gradient = self.log_prob_and_gradient(point.q)[1]
-                point = Point(point.q, point.p, gradient, True)
+                point = Point(point.q, point.p, gradient, True, point.driving_error)
             half, q = half_step(point, step)
             log_prob, gradient = self.log_prob_and_gradient(q)
             end = finish(q, half, gradient, step, True)
@@ -170,9 +178,23 @@ class RecursiveNUTS:
         s = bool(error <= problem.max_lf)
         is_valid = bool(error <= 0)
         self.accept.append(min(1.0, np.exp(self.h0 - h)) if s else 0.0)
+        end.driving_error = point.driving_error + self.step_error(point, end)
+        driving_s = end.driving_error + self.h0 + self.log_u <= problem.max_lf
+        driving_accept = min(1.0, np.exp(-end.driving_error))
+        self.driving_accept.append(driving_accept if driving_s else 0.0)
         self.leaves.append(Leaf(end.q, is_valid, None if s else "divergence"))
         choice = {len(self.leaves) - 1: 1.0} if is_valid else {}
         return Tree(end, end, int(is_valid), s, choice)
+
+    def step_error(self, start, end):
+        """What a step changes the energy by whose gradient it took."""
+        if end.is_true:
+            energies = [
+                -self.problem.log_prob(x.q) + 0.5 * x.p @ x.p for x in (start, end)
+            ]
+        else:
+            energies = [self.problem.network_energy(x.q, x.p) for x in (start, end)]
+        return energies[1] - energies[0]
 
 
 def half_step(point, step):

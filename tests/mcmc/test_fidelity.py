@@ -54,6 +54,11 @@ class WrongNetwork:
     def gradient(self, q, p):
         return 1.2 * q - 0.3 + self.coupling * p
 
+    def energy(self, q, p):
+        """`H_θ`; a joint one has learned no more of the kinetic energy than this."""
+        potential = np.sum(0.6 * q**2 - 0.3 * q)
+        return potential + (0.5 * p @ p if self.separable else self.coupling * q @ p)
+
 
 class RecordingTarget:
     """Keeps, outside the graph, every position that it is evaluated at."""
@@ -85,6 +90,7 @@ def make_problem(network, step, max_hnn=1.0, max_lf=1.5, n_lf_max=4):
         log_prob=lambda q: -potential(q),
         gradient=gradient,
         network_gradient=network.gradient,
+        network_energy=network.energy,
         step=step,
         max_depth=MAX_DEPTH,
         max_hnn=max_hnn,
@@ -133,7 +139,14 @@ def compare(reference, expected, tree, results, chain, n_lf_max):
             getattr(tree, end).position[chain], expected[point].q, atol=1e-9
         )
     np.testing.assert_allclose(
-        np.exp(results.log_accept_ratio[chain]), np.mean(reference.accept), atol=1e-9
+        np.exp(results.log_true_accept_ratio[chain]),
+        np.mean(reference.accept),
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(
+        np.exp(results.log_accept_ratio[chain]),
+        np.mean(reference.driving_accept),
+        atol=1e-9,
     )
     # The draw is a leaf that the recursion might have chosen.
     candidates = [results_leaf(reference, k) for k in expected["choice"]]

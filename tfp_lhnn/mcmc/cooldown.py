@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfp_lhnn.mcmc.error_monitor import Leaf, MonitorState, NoMonitor, weigh
+from tfp_lhnn.mcmc.driving_energy import DrivingRecord
+from tfp_lhnn.mcmc.error_monitor import Leaf, MonitorState, NoMonitor, Reference
 from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetSource
 from tfp_lhnn.mcmc.integrator import (
     PhasePoint,
@@ -50,17 +51,23 @@ class CooldownMonitor(NoMonitor):
         position: tf.Tensor,
         momentum: tf.Tensor,
         log_prob: tf.Tensor,
+        log_height: tf.Tensor,
         state: MonitorState,
-    ) -> tuple[Leaf, MonitorState]:
+    ) -> tuple[Leaf, Reference, MonitorState]:
         """Gives chains in the cool-down their true gradient."""
         in_fallback = state.fallback_remaining > 0
-        gradient = self.target.gradient_where(
-            in_fallback, position, self.network.gradient(position, momentum)
-        )
-        start = PhasePoint(position, momentum, gradient, in_fallback)
+        energy, gradient = self.network.energy_and_gradient(position, momentum)
+        gradient = self.target.gradient_where(in_fallback, position, gradient)
+        kinetic = kinetic_energy(momentum, self.inverse_mass)
+        reference = Reference(log_prob, kinetic, log_height, energy)
+        zero = tf.zeros_like(log_prob)
+        record = DrivingRecord(in_fallback, gap=zero, residual=zero)
+        start = PhasePoint(position, momentum, gradient, record.pack())
         calls = state.calls.add(gradients=[in_fallback])
-        return weigh(start, log_prob, self.inverse_mass), state._replace(
-            in_fallback=in_fallback, calls=calls
+        return (
+            reference.start(start, num_kinds=2),
+            reference,
+            state._replace(in_fallback=in_fallback, calls=calls),
         )
 
     def end_draw(self, state: MonitorState) -> MonitorState:
@@ -84,7 +91,7 @@ class CooldownMonitor(NoMonitor):
         self,
         point: PhasePoint,
         step: tf.Tensor,
-        reference_energy: tf.Tensor,
+        reference: Reference,
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
@@ -94,18 +101,23 @@ class CooldownMonitor(NoMonitor):
         what follows from them is cheaper to compute again.
         """
         by_network = is_active & ~state.in_fallback
-        end = leapfrog(point, step, self.inverse_mass, self.network.gradient)
+        end, network_energy = leapfrog(
+            point, step, self.inverse_mass, self.network.energy_and_gradient
+        )
         log_prob = tf.cond(
             tf.reduce_any(by_network),
             lambda: self.target.log_prob(end.position),
-            lambda: tf.zeros_like(reference_energy),
+            lambda: tf.zeros_like(reference.log_prob),
         )
-        energy = kinetic_energy(end.momentum, self.inverse_mass) - log_prob
+        kinetic = kinetic_energy(end.momentum, self.inverse_mass)
+        network_error = self._network_error(reference, end, network_energy, kinetic)
+        error = reference.energy_error(log_prob, kinetic) - reference.log_height
         # Negated so that an energy that is not a number fires too.
-        fires = by_network & ~(energy - reference_energy <= self.max_hnn_energy_diff)
+        fires = by_network & ~(error <= self.max_hnn_energy_diff)
         in_fallback = state.in_fallback | fires
         by_target = is_active & in_fallback
-        is_missing = by_target & ~point.has_true_gradient
+        record = DrivingRecord.unpack(point.record)
+        is_missing = by_target & ~record.is_true
         start_gradient, gradient, log_prob = tf.cond(
             tf.reduce_any(by_target),
             lambda: self._true_end(
@@ -113,26 +125,44 @@ class CooldownMonitor(NoMonitor):
             ),
             lambda: (point.gradient, end.gradient, log_prob),
         )
-        point = point._replace(gradient=start_gradient, has_true_gradient=by_target)
-        return self._leaf(point, gradient, log_prob, step), state._replace(
-            in_fallback=in_fallback,
-            calls=state.calls.add(
-                densities=[by_network], gradients=[is_missing, by_target]
-            ),
+        start = PhasePoint(point.position, point.momentum, start_gradient)
+        leaf = self._leaf(
+            start,
+            gradient,
+            log_prob,
+            step,
+            reference,
+            network_error,
+            record.switch(by_target),
         )
+        calls = state.calls.add(
+            densities=[by_network], gradients=[is_missing, by_target]
+        )
+        return leaf, state._replace(in_fallback=in_fallback, calls=calls)
 
     def _leaf(
         self,
-        point: PhasePoint,
+        start: PhasePoint,
         end_gradient: tf.Tensor,
         log_prob: tf.Tensor,
         step: tf.Tensor,
+        reference: Reference,
+        network_error: tf.Tensor,
+        record: DrivingRecord,
     ) -> Leaf:
-        """The leaf that follows from the gradients at both ends of its step."""
-        position, half_momentum = start_step(point, step, self.inverse_mass)
+        """The leaf that follows from the gradients at both ends of its step.
+
+        `network_error` is that of the network's leaf, `record` of the step's source.
+        """
+        position, half_momentum = start_step(start, step, self.inverse_mass)
         momentum = finish_step(half_momentum, end_gradient, step)
-        end = PhasePoint(position, momentum, end_gradient, point.has_true_gradient)
-        return weigh(end, log_prob, self.inverse_mass)
+        kinetic = kinetic_energy(momentum, self.inverse_mass)
+        error = reference.energy_error(log_prob, kinetic)
+        driving_error = tf.where(record.is_true, error, network_error) + record.gap
+        # After a true leaf nobody asks for the residual: its tree has no other leaves.
+        record = DrivingRecord(record.is_true, record.gap, error - network_error)
+        end = PhasePoint(position, momentum, end_gradient, record.pack())
+        return Leaf(end, log_prob, kinetic, tf.stack([driving_error, error]))
 
     def _true_end(
         self,

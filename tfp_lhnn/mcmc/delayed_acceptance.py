@@ -14,7 +14,6 @@ from tfp_lhnn.mcmc.network_kernel import NetworkKernel, Start
 from tfp_lhnn.mcmc.randomness import Randomness, draw
 from tfp_lhnn.mcmc.results import LatentHNNDelayedAcceptanceResults
 from tfp_lhnn.mcmc.trajectory import Progress, TreeState, build_tree
-from tfp_lhnn.support.arguments import check_count
 
 __all__ = ["LatentHNNDelayedAcceptanceSampler"]
 
@@ -99,8 +98,9 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
             default_name="latent_hnn_delayed_acceptance",
         )
         validation.check_max_energy_diff(max_energy_diff)
-        if not tf.is_tensor(num_surrogate_transitions):
-            check_count("num_surrogate_transitions", num_surrogate_transitions, 1)
+        validation.check_num_transitions(
+            num_surrogate_transitions, "num_surrogate_transitions"
+        )
         validation.check_probability(
             true_transition_probability, "true_transition_probability"
         )
@@ -227,7 +227,8 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         path = self._surrogate_path(start, step_size, seed)
         log_prob = start.target.log_prob(path.position)
         start_log_prob, _ = start.network.log_prob_and_gradient(start.position)
-        log_ratio = (log_prob - path.log_prob) - (start.log_prob - start_log_prob)
+        # Of like numbers first: densities may be large, what they change by is not.
+        log_ratio = (log_prob - start.log_prob) - (path.log_prob - start_log_prob)
         # Also where a density is infinite: no such state is ever taken.
         log_ratio = tf.where(
             tf.math.is_finite(log_prob) & tf.math.is_finite(log_ratio),
@@ -265,7 +266,7 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
             return _SurrogatePath(
                 position=tree.proposal.position,
                 log_prob=tree.proposal.log_prob,
-                kinetic=tree.proposal.energy + tree.proposal.log_prob,
+                kinetic=tree.proposal.kinetic,
                 initial_kinetic=kinetic_energy(randomness.momentum, start.inverse_mass),
                 has_moved=tree.is_accepted,
                 progress=tree.progress,
@@ -288,7 +289,7 @@ class _SurrogatePath(NamedTuple):
 
     Attributes:
         position: `[chains, dim]`.
-        log_prob: `−U_θ` there, `[chains]`.
+        log_prob: `−U_θ` there, up to the network's constant, `[chains]`.
         kinetic: kinetic energy of the leaf chosen last, `[chains]`.
         initial_kinetic: that of the momentum drawn last, `[chains]`.
         has_moved: whether any transition left its start, `[chains]`.
@@ -313,7 +314,9 @@ class _SurrogatePath(NamedTuple):
             kinetic=zero,
             initial_kinetic=zero,
             has_moved=false,
-            progress=Progress(false, false, tf.zeros_like(zero, tf.int32), zero),
+            progress=Progress(
+                false, false, tf.zeros_like(zero, tf.int32), zero[tf.newaxis]
+            ),
         )
 
     def then(self, following: "_SurrogatePath") -> "_SurrogatePath":
@@ -354,7 +357,7 @@ def _results(
     return LatentHNNDelayedAcceptanceResults(
         target_log_prob=batch(transition.log_prob),
         step_size=previous.step_size,
-        log_accept_ratio=batch(progress.log_mean_accept),
+        log_accept_ratio=batch(progress.log_mean_accept[0]),
         log_delayed_accept_ratio=batch(transition.log_delayed_accept_ratio),
         is_true_transition=batch(transition.is_true),
         leapfrogs_taken=batch(progress.num_leaves),

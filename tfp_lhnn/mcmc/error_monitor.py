@@ -5,7 +5,7 @@ the end of the draw. What it has to remember travels in `MonitorState`. Those th
 choose between network and target by leaf are `cooldown` and `pointwise`.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ __all__ = [
     "MonitorState",
     "NoMonitor",
     "OneSourceMonitor",
-    "weigh",
+    "Reference",
 ]
 
 
@@ -52,22 +52,49 @@ class Leaf(NamedTuple):
     Attributes:
         point: in phase space.
         log_prob: log of the density that is sampled, there, `[chains]`.
-        energy: `H` of that density there, `[chains]`; may be anything where it is not
-            finite.
+        kinetic: kinetic energy there, `[chains]`.
+        errors: changes of energy since the start of the draw, `[kinds, chains]`; may be
+            anything where they are not finite. Last, of `H` of the density that is
+            sampled; first, of the energy whose gradient drives leapfrog. One row where
+            these are the same.
     """
 
     point: PhasePoint
     log_prob: tf.Tensor
-    energy: tf.Tensor
+    kinetic: tf.Tensor
+    errors: tf.Tensor
 
 
-def weigh(
-    point: PhasePoint, log_prob: tf.Tensor, inverse_mass: tf.Tensor | None
-) -> Leaf:
-    """The leaf at a point with a log density."""
-    return Leaf(
-        point, log_prob, kinetic_energy(point.momentum, inverse_mass) - log_prob
-    )
+class Reference(NamedTuple):
+    """The start of a draw: energies are measured from it, `[chains]` each.
+
+    Large numbers are subtracted from their like before anything is added: a density of
+    `e^(-10⁶)` leaves single precision a sixteenth of a nat.
+
+    Attributes:
+        log_prob: log of the density that is sampled.
+        kinetic: kinetic energy.
+        log_height: log of the slice's height relative to the start, `ln u + H₀`.
+        network_energy: `U_θ`, or `H_θ` of a joint network; `()` if nobody asks.
+    """
+
+    log_prob: tf.Tensor
+    kinetic: tf.Tensor
+    log_height: tf.Tensor
+    network_energy: Any = ()
+
+    def energy_error(self, log_prob: tf.Tensor, kinetic: tf.Tensor) -> tf.Tensor:
+        """`H − H₀` of the density that is sampled, `[chains]`."""
+        return (kinetic - self.kinetic) + (self.log_prob - log_prob)
+
+    def network_error(self, energy: tf.Tensor, kinetic: tf.Tensor) -> tf.Tensor:
+        """The same of a separable network with `U_θ` given, `[chains]`."""
+        return (kinetic - self.kinetic) + (energy - self.network_energy)
+
+    def start(self, point: PhasePoint, num_kinds: int) -> Leaf:
+        """The start as a leaf, without any error."""
+        errors = tf.zeros_like(tf.stack([self.kinetic] * num_kinds))
+        return Leaf(point, self.log_prob, self.kinetic, errors)
 
 
 class Monitor(Protocol):
@@ -78,8 +105,9 @@ class Monitor(Protocol):
         position: tf.Tensor,
         momentum: tf.Tensor,
         log_prob: tf.Tensor,
+        log_height: tf.Tensor,
         state: MonitorState,
-    ) -> tuple[Leaf, MonitorState]:
+    ) -> tuple[Leaf, Reference, MonitorState]:
         """The start of a draw, with a gradient from the right source.
 
         Args:
@@ -87,10 +115,12 @@ class Monitor(Protocol):
             momentum: `[chains, dim]`.
             log_prob: the target's log density there, known from the last draw,
                 `[chains]`.
+            log_height: of the slice, relative to the start, `[chains]`.
             state: what the monitor knows.
 
         Returns:
-            The start as the tree's first leaf, and what the monitor knows now.
+            The start as the tree's first leaf, what energies are measured from, and
+            what the monitor knows now.
         """
 
     def end_draw(self, state: MonitorState) -> MonitorState:
@@ -100,7 +130,7 @@ class Monitor(Protocol):
         self,
         point: PhasePoint,
         step: tf.Tensor,
-        reference_energy: tf.Tensor,
+        reference: Reference,
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
@@ -110,7 +140,7 @@ class Monitor(Protocol):
             point: the end of the tree that grows.
             step: signed step sizes, `[chains, 1]` or `[chains, dim]`; zero for the
                 chains that are not active.
-            reference_energy: `−ln u`, `[chains]`.
+            reference: what energies are measured from.
             is_active: chains whose tree still grows, `[chains]`; only they count.
             state: what the monitor knows.
 
@@ -146,31 +176,58 @@ class NoMonitor:
         position: tf.Tensor,
         momentum: tf.Tensor,
         log_prob: tf.Tensor,
+        log_height: tf.Tensor,
         state: MonitorState,
-    ) -> tuple[Leaf, MonitorState]:
+    ) -> tuple[Leaf, Reference, MonitorState]:
         """The network's gradient, anew: a swap may have moved the state."""
-        gradient = self.network.gradient(position, momentum)
+        energy, gradient = self.network.energy_and_gradient(position, momentum)
+        kinetic = kinetic_energy(momentum, self.inverse_mass)
+        reference = Reference(log_prob, kinetic, log_height, energy)
         start = PhasePoint(position, momentum, gradient)
-        return weigh(start, log_prob, self.inverse_mass), state
+        return reference.start(start, num_kinds=2), reference, state
 
     def leaf(
         self,
         point: PhasePoint,
         step: tf.Tensor,
-        reference_energy: tf.Tensor,
+        reference: Reference,
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
         """One density of the target, no gradient."""
-        del reference_energy
-        end = leapfrog(point, step, self.inverse_mass, self.network.gradient)
-        leaf = weigh(end, self.target.log_prob(end.position), self.inverse_mass)
+        end, energy = leapfrog(
+            point, step, self.inverse_mass, self.network.energy_and_gradient
+        )
+        log_prob = self.target.log_prob(end.position)
+        kinetic = kinetic_energy(end.momentum, self.inverse_mass)
+        errors = tf.stack(
+            [
+                self._network_error(reference, end, energy, kinetic),
+                reference.energy_error(log_prob, kinetic),
+            ]
+        )
         calls = state.calls.add(densities=[is_active])
-        return leaf, state._replace(calls=calls)
+        return Leaf(end, log_prob, kinetic, errors), state._replace(calls=calls)
 
     def end_draw(self, state: MonitorState) -> MonitorState:
         """Nothing to remember."""
         return state
+
+    def _network_error(
+        self,
+        reference: Reference,
+        end: PhasePoint,
+        energy: tf.Tensor,
+        kinetic: tf.Tensor,
+    ) -> tf.Tensor:
+        """`H_θ` at the end of a step minus that at the start of the draw, `[chains]`.
+
+        `energy` is a joint network's with the momentum half-way, which is not enough.
+        """
+        if self.network.is_separable:
+            return reference.network_error(energy, kinetic)
+        energy, _ = self.network.energy_and_gradient(end.position, end.momentum)
+        return energy - reference.network_energy
 
 
 class OneSourceMonitor:
@@ -195,32 +252,32 @@ class OneSourceMonitor:
         position: tf.Tensor,
         momentum: tf.Tensor,
         log_prob: tf.Tensor,
+        log_height: tf.Tensor,
         state: MonitorState,
-    ) -> tuple[Leaf, MonitorState]:
+    ) -> tuple[Leaf, Reference, MonitorState]:
         """Evaluates the start, whose gradient nobody has kept."""
         log_prob, gradient = self.source.log_prob_and_gradient(position)
-        leaf = weigh(
-            PhasePoint(position, momentum, gradient), log_prob, self.inverse_mass
-        )
-        return leaf, self._count(tf.ones_like(log_prob, dtype=tf.bool), state)
+        kinetic = kinetic_energy(momentum, self.inverse_mass)
+        reference = Reference(log_prob, kinetic, log_height)
+        leaf = reference.start(PhasePoint(position, momentum, gradient), num_kinds=1)
+        everywhere = tf.ones_like(log_prob, dtype=tf.bool)
+        return leaf, reference, self._count(everywhere, state)
 
     def leaf(
         self,
         point: PhasePoint,
         step: tf.Tensor,
-        reference_energy: tf.Tensor,
+        reference: Reference,
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
         """One evaluation of value and gradient."""
-        del reference_energy
         position, half_momentum = start_step(point, step, self.inverse_mass)
         log_prob, gradient = self.source.log_prob_and_gradient(position)
-        momentum = finish_step(half_momentum, gradient, step)
-        leaf = weigh(
-            PhasePoint(position, momentum, gradient), log_prob, self.inverse_mass
-        )
-        return leaf, self._count(is_active, state)
+        end = PhasePoint(position, finish_step(half_momentum, gradient, step), gradient)
+        kinetic = kinetic_energy(end.momentum, self.inverse_mass)
+        errors = reference.energy_error(log_prob, kinetic)[tf.newaxis]
+        return Leaf(end, log_prob, kinetic, errors), self._count(is_active, state)
 
     def end_draw(self, state: MonitorState) -> MonitorState:
         """Nothing to remember."""

@@ -28,7 +28,15 @@ class NetworkWeights(NamedTuple):
 
 
 def network_weights(network: Any) -> NetworkWeights:
-    """Reads the weights out of a Keras model, as the kernel results carry them."""
+    """Reads the weights out of a network, as the kernel results carry them."""
+    if hasattr(network, "layer_variables"):
+        # In an order that does not change when a layer is frozen.
+        return NetworkWeights(
+            *(
+                [tf.convert_to_tensor(v) for v in variables]
+                for variables in (network.layer_variables, network.base_variables)
+            )
+        )
     return NetworkWeights(
         trainable=[tf.convert_to_tensor(v) for v in network.trainable_variables],
         non_trainable=[
@@ -44,16 +52,25 @@ class NetworkSource:
         network: anything with Keras' `stateless_call(trainable, non_trainable, x)` that
             maps `[n, dim]` positions (or `[n, 2 dim]` positions and momenta, if it says
             `separable = False`) to latents. One that has an `energy_function` of its
-            own, as `LatentHNN` has, is asked for that instead.
+            own, as `LatentHNN` has, is asked for that instead; one that has a
+            `split_offset` is asked for its constant.
         weights: the weights to call it with; read once, outside all loops.
 
     Attributes:
+        is_separable: whether the energy is a potential, `U_θ(q)`; else `H_θ(q, p)`.
+        offset: constant of the learned energy, `[]`. It moves nothing and would only
+            round what varies, so that the energies here do without it.
         energy_and_gradient: maps `[chains, dim]` positions and momenta to the sum of
-            the latents, `[chains]`, and its derivative by the position, `[chains,
-            dim]`.
+            the latents less `offset`, `[chains]`, and its derivative by the position,
+            `[chains, dim]`.
     """
 
     def __init__(self, network: Any, weights: NetworkWeights) -> None:
+        self.is_separable = bool(getattr(network, "separable", True))
+        self.offset = tf.zeros([])
+        if hasattr(network, "split_offset"):
+            non_trainable, self.offset = network.split_offset(weights.non_trainable)
+            weights = NetworkWeights(weights.trainable, non_trainable)
         self.energy_and_gradient: Callable[
             [tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]
         ] = (
@@ -62,12 +79,8 @@ class NetworkSource:
             else _autodiff(network, weights)
         )
 
-    def gradient(self, position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
-        """`∂H_θ/∂q`, `[chains, dim]`."""
-        return self.energy_and_gradient(position, momentum)[1]
-
     def log_prob_and_gradient(self, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`−U_θ`, `[chains]`, and the gradient of `U_θ`, of a separable network.
+        """`offset − U_θ`, `[chains]`, and the gradient of `U_θ`; if it is separable.
 
         The same form as `TargetSource.log_prob_and_gradient`, so that the network can
         stand in for the target.

@@ -23,14 +23,15 @@ class PhasePoint(NamedTuple):
         momentum: `[chains, dim]`.
         gradient: `∂H/∂q` that the next step starts with, `[chains, dim]`; the end
             gradient of one step is the start gradient of the next.
-        has_true_gradient: `[chains]`, whether `gradient` is the target's own; `()`
-            where one source serves all points, so that nothing has to be carried.
+        record: whose energy `gradient` belongs to, as `DrivingRecord` packs it,
+            `[chains, 3]`; `()` where one source serves all points, so that nothing has
+            to be carried.
     """
 
     position: tf.Tensor
     momentum: tf.Tensor
     gradient: tf.Tensor
-    has_true_gradient: Any = ()
+    record: Any = ()
 
 
 def kinetic_energy(momentum: tf.Tensor, inverse_mass: tf.Tensor | None) -> tf.Tensor:
@@ -75,8 +76,8 @@ def leapfrog(
     point: PhasePoint,
     step: tf.Tensor,
     inverse_mass: tf.Tensor | None,
-    gradient_fn: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-) -> PhasePoint:
+    energy_and_gradient: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+) -> tuple[PhasePoint, tf.Tensor]:
     """One step with one new gradient.
 
     With a gradient of the position alone the step is reversible and preserves volume,
@@ -88,14 +89,16 @@ def leapfrog(
         point: where the step starts.
         step: signed step sizes, `[chains, 1]` or `[chains, dim]`.
         inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
-        gradient_fn: `(position, momentum) -> ∂H/∂q`, all `[chains, dim]`.
+        energy_and_gradient: maps positions and momenta, `[chains, dim]` each, to an
+            energy, `[chains]`, and `∂H/∂q`, `[chains, dim]`.
 
     Returns:
-        The point at the end of the step.
+        The point at the end of the step, and the energy that came with its gradient.
     """
     position, half_momentum = start_step(point, step, inverse_mass)
-    gradient = gradient_fn(position, half_momentum)
-    return PhasePoint(position, finish_step(half_momentum, gradient, step), gradient)
+    energy, gradient = energy_and_gradient(position, half_momentum)
+    momentum = finish_step(half_momentum, gradient, step)
+    return PhasePoint(position, momentum, gradient), energy
 
 
 def select_chains(condition: tf.Tensor, first: Any, second: Any) -> Any:

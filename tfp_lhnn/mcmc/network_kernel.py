@@ -119,6 +119,14 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
     def _is_separable(self) -> bool:
         return bool(getattr(self.network, "separable", True))
 
+    @property
+    def _may_need_gradients(self) -> bool:
+        """Whether some draw may ask for the target's own gradient."""
+        return (
+            self._parameters.get("error_monitor") != "none"
+            and self._parameters.get("true_transition_probability") != 0
+        )
+
     def experimental_with_shard_axes(
         self, shard_axis_names: Sequence[Any] | None
     ) -> "NetworkKernel":
@@ -134,14 +142,13 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
     def _first_results(self, init_state: Any) -> dict[str, Any]:
         """The fields that the results of all kernels have, at the start of a chain."""
         parts = state_parts(init_state, "init_state")
-        log_prob = tf.convert_to_tensor(self.target_log_prob_fn(*parts))
+        if self._may_need_gradients:
+            validation.check_gradient(self.target_log_prob_fn, parts)
+        log_prob = validation.target_value(self.target_log_prob_fn, parts)
         validation.check_log_prob(log_prob, parts)
         layout = ChainLayout(init_state, log_prob)
         validation.check_dimension(self.network, layout.dim)
-        step_size = tf.nest.map_structure(
-            lambda s: tf.convert_to_tensor(s, log_prob.dtype, name="step_size"),
-            self.step_size,
-        )
+        step_size = validation.step_size_tensors(self.step_size, log_prob.dtype)
         layout.step_to_matrix(step_size)  # Refuses a wrong number of step sizes.
         zeros = tf.zeros_like(log_prob, dtype=tf.int32)
         false = tf.zeros_like(log_prob, dtype=tf.bool)

@@ -171,7 +171,10 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
                 )
             zeros = tf.zeros_like(fields["leapfrogs_taken"])
             return LatentHNNKernelResults(
-                **fields, fallback_remaining=zeros, num_fallbacks=zeros
+                **fields,
+                log_true_accept_ratio=tf.zeros_like(fields["target_log_prob"]),
+                fallback_remaining=zeros,
+                num_fallbacks=zeros,
             )
 
     def one_step(
@@ -245,10 +248,12 @@ def _results(
 ) -> LatentHNNKernelResults:
     progress, calls = tree.progress, tree.monitor.calls
     batch = layout.to_batch
+    log_accept, log_true_accept = tf.unstack(progress.log_mean_accept)
     return LatentHNNKernelResults(
         target_log_prob=batch(tree.proposal.log_prob),
         step_size=previous.step_size,
-        log_accept_ratio=batch(progress.log_mean_accept),
+        log_accept_ratio=batch(log_accept),
+        log_true_accept_ratio=batch(log_true_accept),
         leapfrogs_taken=batch(progress.num_leaves),
         is_accepted=batch(tree.is_accepted),
         reach_max_depth=batch(progress.is_active),

@@ -10,9 +10,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_lhnn.mcmc.error_monitor import Leaf, MonitorState, weigh
+from tfp_lhnn.mcmc.driving_energy import DrivingRecord
+from tfp_lhnn.mcmc.error_monitor import Leaf, MonitorState, Reference
 from tfp_lhnn.mcmc.gradient_source import NetworkSource, TargetSource
-from tfp_lhnn.mcmc.integrator import PhasePoint, finish_step, start_step
+from tfp_lhnn.mcmc.integrator import (
+    PhasePoint,
+    finish_step,
+    kinetic_energy,
+    start_step,
+)
 
 __all__ = ["PointwiseMonitor", "ResidualRule"]
 
@@ -33,10 +39,22 @@ class ResidualRule(NamedTuple):
     offset: float
     max_residual: float
 
-    def __call__(self, log_prob: tf.Tensor, network_energy: tf.Tensor) -> tf.Tensor:
-        """`[chains]` bool; false where either is not finite."""
-        residual = -log_prob - network_energy - self.offset
-        return tf.abs(residual) <= self.max_residual
+    def __call__(
+        self, log_prob: tf.Tensor, energy: tf.Tensor, energy_offset: tf.Tensor
+    ) -> tf.Tensor:
+        """Whether the network is trusted, `[chains]` bool.
+
+        Args:
+            log_prob: of the target, `[chains]`.
+            energy: the network's, less its constant, `[chains]`.
+            energy_offset: that constant, `[]`.
+
+        Returns:
+            False where `log_prob` or `energy` is not finite.
+        """
+        # The two that may be large come first.
+        residual = -log_prob - tf.cast(energy_offset, log_prob.dtype) - energy
+        return tf.abs(residual - self.offset) <= self.max_residual
 
 
 class PointwiseMonitor:
@@ -69,25 +87,41 @@ class PointwiseMonitor:
         position: tf.Tensor,
         momentum: tf.Tensor,
         log_prob: tf.Tensor,
+        log_height: tf.Tensor,
         state: MonitorState,
-    ) -> tuple[Leaf, MonitorState]:
+    ) -> tuple[Leaf, Reference, MonitorState]:
         """The density is known; a gradient is evaluated where the rule asks for it."""
         energy, gradient = self.network.energy_and_gradient(position, momentum)
         if isinstance(self.rule, ResidualRule):
-            by_target = ~self.rule(log_prob, energy)
+            by_target = ~self.rule(log_prob, energy, self.network.offset)
         else:
             by_target = ~self.rule(position)
         gradient = self.target.gradient_where(by_target, position, gradient)
-        start = PhasePoint(position, momentum, gradient)
-        return weigh(start, log_prob, self.inverse_mass), state._replace(
-            calls=state.calls.add(gradients=[by_target])
+        # Where the network has no energy its errors are measured from anywhere; the
+        # difference below is then no number, as a residual that is not known.
+        reference = Reference(
+            log_prob,
+            kinetic_energy(momentum, self.inverse_mass),
+            log_height,
+            tf.where(tf.math.is_finite(energy), energy, 0.0),
+        )
+        record = DrivingRecord(
+            by_target,
+            gap=tf.zeros_like(energy),
+            residual=energy - reference.network_energy,
+        )
+        start = PhasePoint(position, momentum, gradient, record.pack())
+        return (
+            reference.start(start, num_kinds=2),
+            reference,
+            state._replace(calls=state.calls.add(gradients=[by_target])),
         )
 
     def leaf(
         self,
         point: PhasePoint,
         step: tf.Tensor,
-        reference_energy: tf.Tensor,
+        reference: Reference,
         is_active: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, MonitorState]:
@@ -96,13 +130,12 @@ class PointwiseMonitor:
         A user's rule does not ask for the density, so that points which it does not
         trust need only the evaluation of value and gradient.
         """
-        del reference_energy
         position, half_momentum = start_step(point, step, self.inverse_mass)
         energy, gradient = self.network.energy_and_gradient(position, half_momentum)
         if isinstance(self.rule, ResidualRule):
             by_density = is_active
             log_prob = self.target.log_prob(position)
-            is_trusted = self.rule(log_prob, energy)
+            is_trusted = self.rule(log_prob, energy, self.network.offset)
         else:
             is_trusted = self.rule(position)
             by_density = is_active & is_trusted
@@ -117,8 +150,17 @@ class PointwiseMonitor:
             lambda: self._true_where(by_target, position, log_prob, gradient),
             lambda: (log_prob, gradient),
         )
-        end = PhasePoint(position, finish_step(half_momentum, gradient, step), gradient)
-        return weigh(end, log_prob, self.inverse_mass), state._replace(
+        momentum = finish_step(half_momentum, gradient, step)
+        kinetic = kinetic_energy(momentum, self.inverse_mass)
+        error = reference.energy_error(log_prob, kinetic)
+        network_error = reference.network_error(energy, kinetic)
+        record = DrivingRecord.unpack(point.record).follow(
+            by_target, error - network_error
+        )
+        driving_error = tf.where(by_target, error, network_error) + record.gap
+        end = PhasePoint(position, momentum, gradient, record.pack())
+        leaf = Leaf(end, log_prob, kinetic, tf.stack([driving_error, error]))
+        return leaf, state._replace(
             num_fallbacks=state.num_fallbacks + tf.cast(by_target, tf.int32),
             calls=state.calls.add(densities=[by_density], gradients=[by_target]),
         )

@@ -20,25 +20,30 @@ class Proposal(NamedTuple):
 
     Attributes:
         position: `[chains, dim]`.
-        log_prob_and_energy: log of the density that is sampled, and its `H`, there,
-            `[2, chains]`; one tensor, since each that a loop carries costs it an
-            operation.
+        log_prob_and_kinetic: log of the density that is sampled, and the kinetic
+            energy, there, `[2, chains]`; one tensor, since each that a loop carries
+            costs it an operation.
         weight: of all leaves in the set, as a `LeafWeights` measures it, `[chains]`.
     """
 
     position: tf.Tensor
-    log_prob_and_energy: tf.Tensor
+    log_prob_and_kinetic: tf.Tensor
     weight: tf.Tensor
 
     @property
     def log_prob(self) -> tf.Tensor:
         """Log of the density that is sampled, `[chains]`."""
-        return self.log_prob_and_energy[0]
+        return self.log_prob_and_kinetic[0]
+
+    @property
+    def kinetic(self) -> tf.Tensor:
+        """Kinetic energy of the leaf, `[chains]`."""
+        return self.log_prob_and_kinetic[1]
 
     @property
     def energy(self) -> tf.Tensor:
         """`H` of that density, `[chains]`."""
-        return self.log_prob_and_energy[1]
+        return self.kinetic - self.log_prob
 
 
 class LeafWeights(Protocol):
@@ -132,8 +137,8 @@ def choose(
     """The new proposal for the chains in `is_new` (`[chains]`), else the old one."""
     return Proposal(
         position=tf.where(is_new[:, tf.newaxis], new.position, old.position),
-        log_prob_and_energy=tf.where(
-            is_new, new.log_prob_and_energy, old.log_prob_and_energy
+        log_prob_and_kinetic=tf.where(
+            is_new, new.log_prob_and_kinetic, old.log_prob_and_kinetic
         ),
         weight=weight,
     )

@@ -51,8 +51,13 @@ class LatentHNNKernelResults(NamedTuple):
     Attributes:
         target_log_prob: log density at the new state, `[batch]`.
         step_size: as given to the kernel or set by step-size adaptation.
-        log_accept_ratio: log of the mean over the tree's leaves of
-            `min(1, exp(H₀ − H))` with the *true* energy, `[batch]`.
+        log_accept_ratio: log of the mean over the tree's leaves of `min(1, exp(−D))`,
+            `[batch]`. `D` is the error of leapfrog itself: the change since the start,
+            summed up by steps, of the energy whose gradient drives it (the network's on
+            network leaves, the target's on true ones). Step-size adaptation reads it.
+        log_true_accept_ratio: the same with the error in the *true* energy, by which
+            leaves are weighed, `[batch]`. What it has less than the other is the
+            network's fault, which no step mends.
         leapfrogs_taken: leaves of the tree, `[batch]` int32; one redone with true
             gradients counts once.
         is_accepted: whether the new state is another leaf than the start, `[batch]`.
@@ -81,6 +86,7 @@ class LatentHNNKernelResults(NamedTuple):
     target_log_prob: tf.Tensor
     step_size: Any
     log_accept_ratio: tf.Tensor
+    log_true_accept_ratio: tf.Tensor
     leapfrogs_taken: tf.Tensor
     is_accepted: tf.Tensor
     reach_max_depth: tf.Tensor
@@ -105,6 +111,7 @@ class LatentHNNStats(NamedTuple):
     target_log_prob: tf.Tensor
     step_size: Any
     log_accept_ratio: tf.Tensor
+    log_true_accept_ratio: tf.Tensor
     leapfrogs_taken: tf.Tensor
     is_accepted: tf.Tensor
     reach_max_depth: tf.Tensor

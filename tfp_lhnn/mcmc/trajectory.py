@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_lhnn.mcmc.error_monitor import Leaf, Monitor, MonitorState
+from tfp_lhnn.mcmc.error_monitor import Leaf, Monitor, MonitorState, Reference
 from tfp_lhnn.mcmc.integrator import PhasePoint, select_chains
 from tfp_lhnn.mcmc.proposal import LeafWeights, Proposal, choose
 from tfp_lhnn.mcmc.randomness import Randomness, counted_uniform
@@ -46,13 +46,14 @@ class Settings(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far each chain's tree has come, `[chains]` each.
+    """How far each chain's tree has come.
 
     Attributes:
-        is_active: it still grows.
-        is_divergent: a leaf stopped it by its energy.
-        num_leaves: leapfrog steps taken, int32.
-        accept_sum: sum over the leaves of `min(1, exp(H₀ − H))`.
+        is_active: it still grows, `[chains]`.
+        is_divergent: a leaf stopped it by its energy, `[chains]`.
+        num_leaves: leapfrog steps taken, `[chains]` int32.
+        accept_sum: sums over the leaves of `min(1, exp(H₀ − H))`, one for each of a
+            leaf's `errors`, `[kinds, chains]`.
     """
 
     is_active: tf.Tensor
@@ -62,7 +63,11 @@ class Progress(NamedTuple):
 
     @property
     def log_mean_accept(self) -> tf.Tensor:
-        """Log of the mean of `min(1, exp(H₀ − H))` over the leaves, `[chains]`."""
+        """Log of the mean of `min(1, exp(H₀ − H))` over the leaves, `[kinds, chains]`.
+
+        As in a leaf's `errors`: first with the energy that drives leapfrog, last with
+        that of the density which is sampled.
+        """
         return tf.math.log(
             self.accept_sum / tf.cast(self.num_leaves, self.accept_sum.dtype)
         )
@@ -122,12 +127,12 @@ def build_tree(
     Returns:
         The finished tree.
     """
-    first, monitor_state = settings.monitor.begin_draw(
-        position, randomness.momentum, log_prob, monitor_state
+    log_height = settings.weights.log_height(randomness.log_uniform)
+    first, reference, monitor_state = settings.monitor.begin_draw(
+        position, randomness.momentum, log_prob, log_height, monitor_state
     )
-    start, energy = first.point, first.energy
-    reference_energy = energy - settings.weights.log_height(randomness.log_uniform)
-    everywhere = tf.ones_like(energy, dtype=tf.bool)
+    start = first.point
+    everywhere = tf.ones_like(log_height, dtype=tf.bool)
     nowhere = tf.zeros_like(everywhere)
     initial = TreeState(
         depth=tf.zeros([], tf.int32),
@@ -135,15 +140,15 @@ def build_tree(
         right=start,
         proposal=Proposal(
             start.position,
-            tf.stack([first.log_prob, energy]),
-            tf.fill(tf.shape(energy), tf.cast(settings.weights.start, energy.dtype)),
+            tf.stack([first.log_prob, first.kinetic]),
+            _fill_like(log_height, settings.weights.start),
         ),
         is_accepted=nowhere,
         progress=Progress(
             is_active=everywhere,
             is_divergent=nowhere,
-            num_leaves=tf.zeros_like(energy, dtype=tf.int32),
-            accept_sum=tf.zeros_like(energy),
+            num_leaves=tf.zeros_like(log_height, dtype=tf.int32),
+            accept_sum=tf.zeros_like(first.errors),
         ),
         checkpoints=new_checkpoints(settings.tables, start.position),
         monitor=monitor_state,
@@ -155,7 +160,7 @@ def build_tree(
         )
 
     def double(tree: TreeState) -> tuple[TreeState]:
-        return (_double(settings, reference_energy, energy, randomness, tree),)
+        return (_double(settings, reference, randomness, tree),)
 
     (tree,) = tf.while_loop(grows, double, (initial,))
     return tree._replace(monitor=settings.monitor.end_draw(tree.monitor))
@@ -163,21 +168,18 @@ def build_tree(
 
 def _double(
     settings: Settings,
-    reference_energy: tf.Tensor,
-    initial_energy: tf.Tensor,
+    reference: Reference,
     randomness: Randomness,
     tree: TreeState,
 ) -> TreeState:
     """Adds as many leaves as there are, at one end or the other."""
     is_forward = randomness.is_forward(tree.depth)
     step = tf.where(is_forward[:, tf.newaxis], settings.step, -settings.step)
-    half = _build_subtree(
-        settings, step, reference_energy, initial_energy, randomness, tree, is_forward
-    )
+    half = _build_subtree(settings, step, reference, randomness, tree, is_forward)
     # A half that was stopped gives no draw: its other end might not lead back here.
     is_complete = half.progress.is_active
     is_new = is_complete & settings.weights.is_chosen(
-        counted_uniform(randomness.merge_key, tree.depth, initial_energy.dtype),
+        counted_uniform(randomness.merge_key, tree.depth, step.dtype),
         half.proposal.weight,
         tree.proposal.weight,
     )
@@ -206,8 +208,7 @@ def _double(
 def _build_subtree(
     settings: Settings,
     step: tf.Tensor,
-    reference_energy: tf.Tensor,
-    initial_energy: tf.Tensor,
+    reference: Reference,
     randomness: Randomness,
     tree: TreeState,
     is_forward: tf.Tensor,
@@ -220,10 +221,7 @@ def _build_subtree(
         leaf=tf.zeros([], tf.int32),
         point=select_chains(is_forward, tree.right, tree.left),
         proposal=tree.proposal._replace(
-            weight=tf.fill(
-                tf.shape(initial_energy),
-                tf.cast(settings.weights.nothing, initial_energy.dtype),
-            )
+            weight=_fill_like(reference.log_height, settings.weights.nothing)
         ),
         progress=tree.progress,
         checkpoints=tree.checkpoints,
@@ -239,11 +237,12 @@ def _build_subtree(
         leaf, monitor = settings.monitor.leaf(
             half.point,
             tf.where(is_active[:, tf.newaxis], step, 0.0),
-            reference_energy,
+            reference,
             is_active,
             half.monitor,
         )
-        error = _energy_error(leaf, reference_energy)
+        errors = _slice_errors(leaf, reference)
+        error = errors[-1]
         # Leaves of the earlier halves come first: every leaf of a draw has its count.
         uniform = counted_uniform(
             randomness.leaf_key, num_leaves - 1 + half.leaf, error.dtype
@@ -265,9 +264,9 @@ def _build_subtree(
                 ),
                 progress=_advance(
                     half.progress,
-                    is_divergent=~(error <= settings.max_energy_diff),
+                    leaf,
+                    is_divergent=errors > settings.max_energy_diff,
                     turned=turned,
-                    energy_gain=initial_energy - leaf.energy,
                 ),
                 checkpoints=checkpoints,
                 monitor=monitor,
@@ -278,13 +277,19 @@ def _build_subtree(
     return half
 
 
-def _energy_error(leaf: Leaf, reference_energy: tf.Tensor) -> tf.Tensor:
-    """`ε = H + ln u`; infinite where anything about the leaf is not finite."""
+def _fill_like(values: tf.Tensor, number: float) -> tf.Tensor:
+    return tf.fill(tf.shape(values), tf.cast(number, values.dtype))
+
+
+def _slice_errors(leaf: Leaf, reference: Reference) -> tf.Tensor:
+    """`ε = H + ln u` in each of the energies, `[kinds, chains]`.
+
+    Infinite where anything about the leaf is not finite.
+    """
     # A gradient or position that is not finite makes the kinetic energy so too.
-    infinity = tf.constant(float("inf"), leaf.energy.dtype)
-    return tf.where(
-        tf.math.is_finite(leaf.energy), leaf.energy - reference_energy, infinity
-    )
+    errors = leaf.errors
+    infinity = tf.constant(float("inf"), errors.dtype)
+    return tf.where(tf.math.is_finite(errors), errors - reference.log_height, infinity)
 
 
 def _add_to_proposal(
@@ -300,22 +305,27 @@ def _add_to_proposal(
         is_active, weights.leaf(error), tf.cast(weights.nothing, error.dtype)
     )
     total = weights.add(proposal.weight, weight)
-    new = Proposal(leaf.point.position, tf.stack([leaf.log_prob, leaf.energy]), weight)
+    new = Proposal(leaf.point.position, tf.stack([leaf.log_prob, leaf.kinetic]), weight)
     return choose(weights.is_chosen(uniform, weight, total), new, proposal, total)
 
 
 def _advance(
     progress: Progress,
+    leaf: Leaf,
     is_divergent: tf.Tensor,
     turned: tf.Tensor,
-    energy_gain: tf.Tensor,
 ) -> Progress:
-    """Counts a leaf for the chains that are active."""
+    """Counts a leaf for the chains that are active.
+
+    It diverges by the energy of the density that is sampled, the last of `is_divergent`
+    (`[kinds, chains]`); the mean of acceptance in another energy goes by that energy.
+    """
     # A number comes second: in a graph it takes the dtype of what comes first.
-    accept = tf.where(~is_divergent, tf.exp(tf.minimum(energy_gain, 0.0)), 0.0)
+    accept = tf.where(~is_divergent, tf.exp(tf.minimum(-leaf.errors, 0.0)), 0.0)
+    has_stopped = is_divergent[-1]
     return Progress(
-        is_active=progress.is_active & ~is_divergent & ~turned,
-        is_divergent=progress.is_divergent | (progress.is_active & is_divergent),
+        is_active=progress.is_active & ~has_stopped & ~turned,
+        is_divergent=progress.is_divergent | (progress.is_active & has_stopped),
         num_leaves=progress.num_leaves + tf.cast(progress.is_active, tf.int32),
         accept_sum=progress.accept_sum + tf.where(progress.is_active, accept, 0.0),
     )

@@ -1,25 +1,32 @@
 """Checks of a kernel's arguments and state, each with a message that helps."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfp_lhnn.support.arguments import check_count
+from tfp_lhnn.support.target_calls import call_target, missing_gradient
+
 __all__ = [
     "check_choice",
     "check_depth",
     "check_dimension",
+    "check_gradient",
     "check_log_prob",
     "check_max_energy_diff",
     "check_network",
+    "check_num_transitions",
     "check_probability",
     "check_residual_rule",
     "check_step_size",
     "check_target",
     "check_thresholds",
     "check_trust",
+    "step_size_tensors",
+    "target_value",
 ]
 
 
@@ -58,16 +65,79 @@ def check_step_size(step_size: Any) -> None:
             raise TypeError(
                 f"`step_size` must be a number, or a flat list of them; got {step!r}."
             )
+        if tf.is_tensor(step) and not step.dtype.is_floating:
+            raise TypeError(
+                f"`step_size` must be a floating-point number; got {step.dtype.name}."
+            )
         value = tf.get_static_value(step) if tf.is_tensor(step) else step
         if isinstance(value, tf.Variable):
             value = value.numpy() if tf.executing_eagerly() else None
         if value is None:
             continue
         value = np.asarray(value)
-        if not np.issubdtype(value.dtype, np.number):
+        if value.dtype.kind not in "fiu":
             raise TypeError(f"`step_size` must be a number; got {step!r}.")
         if not (np.isfinite(value) & (value > 0)).all():
             raise ValueError(f"`step_size` must be positive and finite; got {value}.")
+
+
+def step_size_tensors(step_size: Any, dtype: tf.DType) -> Any:
+    """The step sizes as Tensors of the state's dtype, in the same structure."""
+    for step in tf.nest.flatten(step_size):
+        if tf.is_tensor(step) and step.dtype != dtype:
+            raise TypeError(
+                f"`step_size` is {step.dtype.name}; expected {dtype.name}, as the "
+                "state is."
+            )
+    return tf.nest.map_structure(
+        lambda step: tf.convert_to_tensor(step, dtype, name="step_size"), step_size
+    )
+
+
+def check_num_transitions(value: Any, name: str) -> None:
+    """Refuses what is no count of 1 or more, where its value is known."""
+    if not tf.is_tensor(value):
+        check_count(name, value, 1)
+        return
+    if not value.dtype.is_integer or value.shape.rank not in (0, None):
+        raise TypeError(
+            f"`{name}` is {value.dtype.name} of shape {value.shape}; expected one "
+            "integer."
+        )
+    static = None if isinstance(value, tf.Variable) else tf.get_static_value(value)
+    if static is not None:
+        check_count(name, int(static), 1)
+
+
+def target_value(
+    target_log_prob_fn: Callable[..., Any], parts: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """What the target says of a state, as a Tensor; refuses what cannot be one."""
+    value = call_target(target_log_prob_fn, parts)
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`target_log_prob_fn` returned a {type(value).__name__}; expected a "
+            "Tensor of log densities."
+        ) from error
+
+
+def check_gradient(
+    target_log_prob_fn: Callable[..., Any], parts: Sequence[tf.Tensor]
+) -> None:
+    """Refuses a target without a gradient; traces it and evaluates nothing."""
+    try:
+        reason = missing_gradient(target_log_prob_fn, parts)
+    except Exception:
+        # Calling it for the state will tell; some targets run eagerly alone.
+        return
+    if reason is not None:
+        raise ValueError(
+            f"`target_log_prob_fn` has no gradient: {reason}. Without one, use "
+            '`error_monitor="none"`, or delayed acceptance with '
+            "`true_transition_probability=0`."
+        )
 
 
 def check_thresholds(max_hnn_energy_diff: float, max_energy_diff: float) -> None:
@@ -186,6 +256,12 @@ def check_log_prob(log_prob: tf.Tensor, parts: Sequence[tf.Tensor]) -> None:
             raise ValueError(
                 f"`target_log_prob_fn` returned shape {log_prob.shape} for a state of "
                 f"shape {part.shape}; both ranks must be known before running."
+            )
+        if not part.shape[rank:].is_fully_defined():
+            raise ValueError(
+                f"`init_state` has shape {part.shape}; expected an event shape (after "
+                f"{rank} dimensions of chains) known before running: say it by "
+                "tf.ensure_shape, or in the `input_signature`."
             )
         if not part.shape[:rank].is_compatible_with(log_prob.shape):
             raise ValueError(
