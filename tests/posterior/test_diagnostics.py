@@ -241,8 +241,11 @@ class TestLittleIsKnown:
         posterior = {name: x[:1] for name, x in good_run()["posterior"].items()}
         summary = summarize(az.InferenceData(posterior=az.dict_to_dataset(posterior)))
         assert math.isnan(summary.worst_r_hat)
-        (message,) = summary.warnings
-        assert "one chain" in message
+        # 300 draws are fewer than 400 effective ones.
+        one_chain, bulk, tail = summary.warnings
+        assert "one chain" in one_chain
+        assert "bulk ESS" in bulk
+        assert "tail ESS" in tail
 
     @pytest.mark.parametrize("num", [1, 2, 3])
     def test_very_few_draws(self, num):

@@ -1,19 +1,19 @@
-"""What a run is worth: convergence, the network's errors, costs, and warnings."""
+"""Judges a run: its convergence, the network's errors, its costs, and warnings."""
 
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-with warnings.catch_warnings():
-    # ArviZ announces its next major version once a day.
-    warnings.simplefilter("ignore", FutureWarning)
-    import arviz as az
-
+from tfp_lhnn.posterior.convergence import (
+    effective_sample_size,
+    scalar_statistics,
+    scalars,
+    smallest_bfmi,
+)
 from tfp_lhnn.posterior.remedies import (
     NUM_DEVIATIONS,
     convergence_warnings,
@@ -22,29 +22,27 @@ from tfp_lhnn.posterior.remedies import (
     stuck_chains,
 )
 from tfp_lhnn.posterior.summary import Summary
+from tfp_lhnn.support.arviz_import import az
 
 __all__ = ["SamplingWarning", "Summary", "summarize", "warn"]
 
-# Of a scalar, that ArviZ is given at once, about.
-_MOST_VALUES = 250_000
-
 
 class SamplingWarning(UserWarning):
-    """Something about a run's draws is off; the message says what to do."""
+    """Something is wrong with a run's draws. The message says what to do."""
 
 
 def summarize(inference_data: az.InferenceData) -> Summary:
     """Judges a run by its draws, statistics and costs.
 
     Args:
-        inference_data: what `sample` or `to_inference_data` made. What it does not hold
-            is left out of the judgement.
+        inference_data: what `sample` or `to_inference_data` made. Statistics that it
+            does not hold are not judged.
 
     Returns:
         Numbers, and warnings with remedies.
 
     Raises:
-        TypeError: if it is no `InferenceData`.
+        TypeError: if it is not an `InferenceData`.
         ValueError: if it has no group `posterior`.
     """
     if not isinstance(inference_data, az.InferenceData):
@@ -53,7 +51,8 @@ def summarize(inference_data: az.InferenceData) -> Summary:
     if "posterior" not in inference_data.groups():
         raise ValueError("`inference_data` has no group `posterior`.")
     with warnings.catch_warnings():
-        # Of constants, such as the corner of a Cholesky factor, and of infinities.
+        # NumPy warns of infinities, and of variables that are constant, such as the
+        # corner of a Cholesky factor.
         warnings.simplefilter("ignore", RuntimeWarning)
         summary, drift_is_sure = _without_warnings(inference_data)
     found = (
@@ -66,11 +65,11 @@ def summarize(inference_data: az.InferenceData) -> Summary:
 
 
 def warn(summary: Summary, stacklevel: int = 2) -> None:
-    """Issues each warning of what `summarize` returned, as `SamplingWarning`.
+    """Issues each warning of a summary, as a `SamplingWarning`.
 
     Args:
         summary: what `summarize` returned.
-        stacklevel: whose line they name, as in `warnings.warn`; 2 is the caller's.
+        stacklevel: as in `warnings.warn`. With 2, warnings name the caller's line.
     """
     for message in summary.warnings:
         warnings.warn(message, SamplingWarning, stacklevel=stacklevel)
@@ -81,7 +80,10 @@ def _without_warnings(inference_data: az.InferenceData) -> tuple[Summary, bool]:
     attrs, group = inference_data.attrs, inference_data.get("sample_stats", {})
     stats = {str(name): group[name].to_numpy() for name in group}
     posterior = inference_data.posterior
-    rows = {name: _row(x.astype(np.float64)) for name, x in scalars(posterior)}
+    rows = {
+        name: scalar_statistics(values.astype(np.float64))
+        for name, values in scalars(posterior)
+    }
     table = pd.DataFrame.from_dict(rows, orient="index")
     error = None  # U − U_θ at the draws
     if "network_energy" in stats and "lp" in stats:
@@ -97,7 +99,7 @@ def _without_warnings(inference_data: az.InferenceData) -> tuple[Summary, bool]:
         worst_r_hat=_apply(np.max, table["r_hat"].to_numpy()),
         min_ess_bulk=ess,
         min_ess_tail=_apply(np.min, table["ess_tail"].to_numpy()),
-        bfmi=_apply(np.min, az.bfmi(stats["energy"]) if "energy" in stats else None),
+        bfmi=smallest_bfmi(stats["energy"]) if "energy" in stats else math.nan,
         divergences=_apply(np.sum, stats.get("diverging")),
         deep_trees=_apply(np.mean, stats.get("reached_max_treedepth")),
         fallbacks=_apply(np.sum, stats.get("fallback")),
@@ -116,57 +118,27 @@ def _without_warnings(inference_data: az.InferenceData) -> tuple[Summary, bool]:
     return summary, drift_is_sure
 
 
-def scalars(posterior: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Names, as ArviZ has them, and values `[chains, draws]` of all scalars."""
-    labeller = az.labels.BaseLabeller()
-    posterior = posterior.transpose("chain", "draw", ...)
-    for *key, values in az.sel_utils.xarray_var_iter(posterior, combined=True):
-        yield labeller.make_label_flat(*key), np.asarray(values)
-
-
-def _row(values: np.ndarray) -> dict[str, float]:
-    """Statistics of one scalar, `[chains, draws]`."""
-    row = {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1))}
-    row |= dict.fromkeys(("mcse_mean", "ess_bulk", "ess_tail", "r_hat"), math.nan)
-    # ArviZ needs four draws, and would log a line for each scalar that it refuses.
-    if values.shape[1] >= 4 and np.isfinite(values).all():
-        row["mcse_mean"] = row["sd"] / math.sqrt(_ess(values, "mean"))
-        row["ess_bulk"] = _ess(values, "bulk")
-        row["ess_tail"] = _ess(values, "tail")
-        if len(values) >= 2:
-            # Of very many draws every k-th one tells the same.
-            stride = -(-values.size // _MOST_VALUES)
-            stride = min(stride, values.shape[1] // 4)
-            row["r_hat"] = float(az.rhat(values[:, ::stride]))
-    return row
-
-
-def _ess(values: np.ndarray, method: str) -> float:
-    """ArviZ's ESS of `[chains, draws]`.
-
-    Very many values are taken a group of chains at a time, and the groups' ESS added:
-    ArviZ needs a hundred bytes for a value. (Groups that disagree show in R-hat.)
-    """
-    num_groups = max(1, min(values.size // _MOST_VALUES, len(values) // 4))
-    groups = np.array_split(values, num_groups)
-    return float(sum(az.ess(group, method=method) for group in groups))
-
-
 def _drift(error: np.ndarray | None) -> tuple[float, bool]:
-    """Last third's mean less the first's, and whether chance could hardly do it."""
+    """Mean of the last third minus that of the first; whether it is beyond chance.
+
+    Args:
+        error: of the network's energy at the draws, `[chains, draws]`, if known.
+    """
     if error is None or error.shape[1] // 3 < 4 or not np.isfinite(error).all():
         return math.nan, False
     third = error.shape[1] // 3
     first, last = error[:, :third], error[:, -third:]
-    noise = math.hypot(
-        *(np.std(part) / math.sqrt(_ess(part, "mean")) for part in (first, last))
+    standard_errors = (
+        np.std(part) / math.sqrt(effective_sample_size(part, "mean"))
+        for part in (first, last)
     )
+    noise = math.hypot(*standard_errors)
     drift = float(last.mean() - first.mean())
     return drift, abs(drift) > NUM_DEVIATIONS * noise
 
 
 def _delayed_acceptance(stats: dict[str, np.ndarray]) -> float:
-    """Mean over the network's proposals: a true transition has nothing to accept."""
+    """Mean over the network's proposals. True transitions propose nothing to accept."""
     rate = stats.get("delayed_acceptance_rate")
     if rate is None:
         return math.nan
@@ -175,7 +147,16 @@ def _delayed_acceptance(stats: dict[str, np.ndarray]) -> float:
 
 
 def _break_even(attrs: dict[str, Any], gradients: float, ess: float) -> float:
-    """Where `fit + n * (sampling per effective sample)` meets `n * (NUTS's)`."""
+    """The number of effective samples at which this method costs as much as NUTS.
+
+    That is the `n` that solves `fit + n * sampling = n * nuts`, with the gradients per
+    effective sample of both methods.
+
+    Args:
+        attrs: of the run.
+        gradients: of fit and sampling together.
+        ess: effective samples of the run.
+    """
     nuts = float(attrs.get("nuts_gradients_per_effective_sample", math.nan))
     fit = float(attrs.get("fit_gradients", math.nan))
     saved = nuts - _ratio(gradients - fit, ess)
@@ -185,7 +166,7 @@ def _break_even(attrs: dict[str, Any], gradients: float, ess: float) -> float:
 
 
 def _apply(function: Any, values: np.ndarray | None) -> float:
-    """A statistic of the values that are finite; NaN if there are none."""
+    """A statistic of the finite values; NaN if there are none."""
     known = np.empty(0) if values is None else values[np.isfinite(values)]
     return float(function(known)) if known.size else math.nan
 

@@ -1,4 +1,4 @@
-"""One HTML page on a run: warnings, costs, posterior and figures, all in one file."""
+"""One HTML file on a run, with its warnings, costs, posterior and figures."""
 
 import base64
 import html
@@ -14,25 +14,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tfp_lhnn.posterior import plots
-from tfp_lhnn.posterior.diagnostics import Summary, scalars, summarize
-from tfp_lhnn.posterior.remedies import MAX_R_HAT, MIN_ESS_PER_CHAIN
+from tfp_lhnn.posterior.convergence import scalars
+from tfp_lhnn.posterior.diagnostics import summarize
+from tfp_lhnn.posterior.remedies import MAX_R_HAT, MIN_ESS
+from tfp_lhnn.posterior.report_figures import (
+    energy_figure,
+    panels,
+    trace_figure,
+    trace_note,
+)
+from tfp_lhnn.posterior.summary import Summary
 from tfp_lhnn.support.atomic_files import write_atomically
 
 __all__ = ["report"]
 
-_MAX_ROWS = 20  # a page is for reading; the whole table is `summarize(...).table`
+_MAX_ROWS = 20  # a page is for reading, and `summarize(...).table` has them all
 _MAX_TRACES = 6
-_MAX_TRACE_POINTS = 1000  # per chain, more than a figure of 700 pixels can show
-_RANK_BINS = 20
-
-# Narrow, so that a phone shows the letters of a figure at a readable size.
-_WIDTH = 4.6
 _DOTS_PER_INCH = 160
-
-_CHAIN_COLOURS = (
-    *(plots.BLUE, plots.ORANGE, plots.GREEN, plots.VERMILLION),
-    *("#CC79A7", "#56B4E9", "#000000"),
-)
 
 _COSTS = {
     "fit": ("fit_gradients", "fit_evaluations", "seconds_fit"),
@@ -95,20 +93,20 @@ def report(
 ) -> pathlib.Path:
     """Writes a self-contained HTML page on a run.
 
-    Figures are inside the file; it asks for nothing from elsewhere and runs no script.
-    An existing file is replaced only by a complete one.
+    Figures are inside the file. The page loads nothing from elsewhere and runs no
+    script. An existing file is replaced only by a complete one.
 
     Args:
         inference_data: what `sample` or `to_inference_data` made.
-        path: the file; missing directories are made.
-        fit: what `fit` returned, for rounds, training curves and held-out errors.
+        path: the file. Missing directories are made.
+        fit: what `fit` returned. Adds rounds, training curves and held-out errors.
         title: the page's title.
 
     Returns:
         The path.
 
     Raises:
-        TypeError: if `inference_data` is no `InferenceData`.
+        TypeError: if `inference_data` is not an `InferenceData`.
         ValueError: if it has no group `posterior`.
         OSError: if the file cannot be written.
     """
@@ -142,7 +140,7 @@ def _page(data: Any, summary: Summary, fit: Any, title: str) -> str:
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # No icon is asked for either.
+            # An empty icon, or a browser would ask for one.
             f'<link rel="icon" href="data:,"><title>{_escape(title)}</title>',
             f"<style>{_STYLE}</style></head><body>",
             f"<h1>{_escape(title)}</h1>",
@@ -174,7 +172,7 @@ def _cards(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _costs(attrs: Mapping[str, Any]) -> str:
-    """What each phase took; what is not known is a hyphen."""
+    """Costs of each phase. A hyphen stands for what is not known."""
     values = {
         phase: [float(attrs.get(name, math.nan)) for name in names]
         for phase, names in _COSTS.items()
@@ -197,7 +195,7 @@ def _costs(attrs: Mapping[str, Any]) -> str:
 
 
 def _posterior(summary: Summary) -> str:
-    """The table, or its rows with the smallest bulk ESS if there are many."""
+    """The table. Of many rows, those with the smallest bulk ESS."""
     table, note = summary.table, ""
     if len(table) > _MAX_ROWS:
         note = (
@@ -205,14 +203,13 @@ def _posterior(summary: Summary) -> str:
             f"{len(table) - _MAX_ROWS:,} more are in summarize(...).table."
         )
         table = table.loc[_worst_first(summary)[:_MAX_ROWS]]
-    needed = MIN_ESS_PER_CHAIN * summary.num_chains
     rows, marked = [], set()
     for i, (name, row) in enumerate(table.iterrows()):
         ess = (row["ess_bulk"], row["ess_tail"])
         mean, sd, mcse = (_number(row[x], ".4g") for x in ("mean", "sd", "mcse_mean"))
         r_hat = _number(row["r_hat"], ".3f")
         rows.append((str(name), mean, sd, r_hat, *map(_number, ess), mcse))
-        marked |= {(i, 4 + j) for j in range(2) if ess[j] < needed}
+        marked |= {(i, 4 + j) for j in range(2) if ess[j] < MIN_ESS}
         marked |= {(i, 3)} if row["r_hat"] > MAX_R_HAT else set()
     header = ("variable", "mean", "sd", "R-hat", "ESS bulk", "ESS tail", "MCSE")
     return f'{_table(header, rows, marked)}<p class="soft">{_escape(note)}</p>'
@@ -221,77 +218,35 @@ def _posterior(summary: Summary) -> str:
 def _traces(data: Any, summary: Summary) -> str:
     shown = _worst_first(summary)[:_MAX_TRACES]
     values = {name: x for name, x in scalars(data.posterior) if name in shown}
-    note = "Where chains disagree, traces part and ranks leave the dashed line."
+    note = trace_note(summary.num_chains, summary.num_draws)
     if len(summary.table) > len(shown):
         note = f"The {len(shown)} variables with the smallest bulk ESS. {note}"
-    figures = [(_trace_figure(name, values[name]), "") for name in shown]
+    figures = [(trace_figure(name, values[name]), "") for name in shown]
     return f'<p class="soft">{_escape(note)}</p>{_figures(figures)}'
-
-
-def _trace_figure(name: str, values: np.ndarray) -> Figure:
-    """Draws of one scalar, `[chains, draws]`, and the ranks of each chain's."""
-    num_draws = values.shape[1]
-    figure = Figure(figsize=(_WIDTH, 3.8), layout="constrained")
-    trace, rank = figure.subplots(2, 1, height_ratios=(1.5, 1))
-    step = -(-num_draws // _MAX_TRACE_POINTS)
-    order = np.argsort(np.argsort(values.ravel(), kind="stable"), kind="stable")
-    edges = np.linspace(0, values.size, min(_RANK_BINS, num_draws) + 1)
-    expected = num_draws / (len(edges) - 1)
-    for chain, ranks in enumerate(order.reshape(values.shape)):
-        colour = _CHAIN_COLOURS[chain % len(_CHAIN_COLOURS)]
-        draws = np.arange(0, num_draws, step)
-        trace.plot(draws, values[chain, ::step], color=colour, lw=0.5, alpha=0.8)
-        share = np.histogram(ranks, edges)[0] / expected
-        rank.stairs(share, edges / values.size, baseline=None, color=colour)
-    trace.set_title(name, parse_math=False)
-    trace.set(xlabel="draw", xlim=(0, num_draws))
-    rank.axhline(1.0, color="0.4", lw=0.8, ls="--")
-    rank.set(xlabel="rank among all draws", ylabel="frequency", xlim=(0, 1))
-    rank.set_ylim(bottom=0)
-    for axes in (trace, rank):
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def _energy_figure(energy: np.ndarray) -> Figure:
-    """Distributions of the energy and of its changes, `[chains, draws]`."""
-    axes = _panels(1)[0]
-    marginal = (energy - energy.mean()).ravel()
-    change = np.diff(energy, axis=1).ravel()
-    bins = list(np.histogram_bin_edges(np.concatenate([marginal, change]), 60))
-    for name, values, colour in (
-        ("energy", marginal, plots.BLUE),
-        ("change per draw", change, plots.ORANGE),
-    ):
-        axes.hist(values, bins, density=True, color=colour, alpha=0.55, label=name)
-    axes.set(xlabel="energy less its mean (nats)", ylabel="density", title="Energy")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper right", frameon=False, fontsize="small")
-    return axes.figure
 
 
 def _sampler_figures(
     data: Any, summary: Summary, fit: Any
 ) -> Iterator[tuple[Figure, str]]:
-    """Those that the run has the statistics for."""
+    """Figures with captions, as far as the run has the statistics for them."""
     stats = data.get("sample_stats", {})
     if math.isfinite(summary.bfmi) and np.isfinite(stats["energy"]).all():
         energy = stats["energy"].transpose("chain", "draw").to_numpy()
         caption = f"Changes should be as wide as the energy: BFMI {summary.bfmi:.2f}."
-        yield _energy_figure(energy), caption
+        yield energy_figure(energy), caption
     if "network_energy" in stats and "lp" in stats:
         caption = "A level band is a good fit; a constant offset does no harm."
         held_out = getattr(fit, "held_out", None)
-        yield plots.plot_network_error(data, held_out, ax=_panels(1)[0]), caption
+        yield plots.plot_network_error(data, held_out, ax=panels(1)[0]), caption
     if "fallback" in stats:
-        panels = _panels(2)
-        plots.plot_fallbacks(data, ax=panels)
-        yield panels[0].figure, "Draws by what gave their gradients."
-        yield panels[1].figure, "A line is a draw made with true gradients."
+        plane, raster = panels(2)
+        plots.plot_fallbacks(data, ax=[plane, raster])
+        yield plane.figure, "Draws by what gave their gradients."
+        yield raster.figure, "A line is a draw made with true gradients."
 
 
 def _fit(rounds: Sequence[Any]) -> str:
-    """Rounds as a table, and their training curves."""
+    """A table of the rounds, and their training curves."""
     if not rounds:
         return ""
     rows, histories = [], []
@@ -308,17 +263,11 @@ def _fit(rounds: Sequence[Any]) -> str:
     header = ("round", "gradients so far", "energy error (nats)", "acceptance", "kept")
     body = _table(header, rows)
     if histories:
-        panels = _panels(2)
-        plots.plot_training(histories, ax=panels)
-        caption = "Dotted lines part the rounds of training."
-        body += _figures((panel.figure, caption) for panel in panels)
+        axes = panels(2)
+        plots.plot_training(histories, ax=axes)
+        caption = "Dotted lines separate the rounds of training."
+        body += _figures((one.figure, caption) for one in axes)
     return body
-
-
-def _panels(number: int) -> list[Any]:
-    """Axes, each of a figure of its own, so that a page can arrange them."""
-    size = (_WIDTH, 3.2)
-    return [Figure(size, layout="constrained").subplots() for _ in range(number)]
 
 
 def _settings(attrs: Mapping[str, Any], versions: bool) -> str:
@@ -381,7 +330,7 @@ def _number(value: float | None, form: str = ",.0f") -> str:
 
 
 def _with_code(text: str) -> str:
-    """Escaped, and what stands in backquotes set as code."""
+    """Escapes a text, and sets as code what is in backquotes."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", _escape(text))
 
 

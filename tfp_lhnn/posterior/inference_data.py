@@ -14,11 +14,7 @@ from tfp_lhnn.mcmc.results import (
     LatentHNNDelayedAcceptanceStats,
     LatentHNNStats,
 )
-
-with warnings.catch_warnings():
-    # ArviZ announces its next major version once a day.
-    warnings.simplefilter("ignore", FutureWarning)
-    import arviz as az
+from tfp_lhnn.support.arviz_import import az
 
 __all__ = ["to_inference_data"]
 

@@ -11,47 +11,74 @@ from tfp_lhnn.posterior.summary import Summary
 __all__ = [
     "MAX_ENERGY_DRIFT",
     "MAX_R_HAT",
-    "MIN_ESS_PER_CHAIN",
+    "MIN_DRAWS",
+    "MIN_ESS",
+    "NUM_CHAIN_GROUPS",
     "NUM_DEVIATIONS",
     "convergence_warnings",
+    "is_compared_in_groups",
     "network_warnings",
     "sampler_warnings",
     "stuck_chains",
 ]
 
-# Vehtari et al. (2021), "Rank-normalization, folding, and localization": R-hat below
-# 1.01, and an ESS of 400 with four chains, or R-hat and ESS cannot be trusted either.
+# Vehtari et al. (2021), "Rank-normalization, folding, and localization": R-hat should
+# be below 1.01. The ESS of all chains together should be 400, or R-hat and ESS are too
+# noisy to be trusted. It takes that many for each half of four chains to have 50, and
+# more chains do not need more.
 MAX_R_HAT = 1.01
-MIN_ESS_PER_CHAIN = 100
-# A network whose energy error has a standard deviation of one nat gives 0.48 (normal
-# errors, independent proposals): below, most densities are paid for and thrown away.
+MIN_ESS = 400
+# R-hat compares chains one by one, and so asks that each has many effective draws. With
+# very many chains, short ones will do. Those are compared in groups, as Margossian et
+# al. (2024), "Nested R-hat", do. Four groups are as many as the chains that `MIN_ESS`
+# is meant for. A group has four chains or more.
+NUM_CHAIN_GROUPS = 4
+MIN_GROUPED_CHAINS = 16
+# R-hat of chains that agree is about √(1 + 2(τ − 1)/n), for n draws that are worth n/τ.
+# From a thousand draws on it is below 1.01 up to τ = 10, and groups are not needed.
+MIN_LONG_CHAIN = 1000
+# ArviZ gives neither R-hat nor ESS for fewer.
+MIN_DRAWS = 4
+# A network whose energy error has a standard deviation of one nat is accepted in 48 %,
+# if errors are normal and proposals independent. Below that, most densities are paid
+# for and thrown away.
 MIN_DELAYED_ACCEPTANCE = 0.5
-# A chain that accepts 30 % does this by chance once in some 10⁸ draws.
+# A chain that accepts 30 % stays for so long by chance once in some 10⁸ draws.
 MAX_RUN_WITHOUT_MOVE = 50
-# Half as many moves as the other chains make is a matter of place, not of chance, if it
-# is also this many standard deviations of the count below them.
+# A chain is stuck if it makes less than half as many moves as the others. The count
+# must also be this many of its standard deviations lower, or it may be chance.
 MIN_RELATIVE_MOVES = 0.5
 NUM_DEVIATIONS = 4.0
-# Half a nat changes the ratio of acceptance by a factor of 1.6 between the start and
-# the end of a run; smaller drifts hardly show in the acceptance.
+# Half a nat changes acceptance ratios by a factor of 1.6 between the start and the end
+# of a run. Smaller drifts hardly show.
 MAX_ENERGY_DRIFT = 0.5
 # With a tenth of the draws outside, a 5 % tail may rest on extrapolation alone.
 MAX_OUTSIDE_TRAINING_DATA = 0.1
-# Now and then a tree is long; in one draw of twenty it is the step that is too small.
+# A long tree now and then is normal. In one draw of twenty, the step is too small.
 MAX_DEEP_TREES = 0.05
-# Above, the target's gradients do most of the work that the network was trained for.
+# Above that, the target's gradients do most of the work that the network is there for.
 MAX_FALLBACKS = 0.5
 # Betancourt (2016), "Diagnosing suboptimal cotangent disintegrations"; Stan's bound.
 MIN_BFMI = 0.3
 
 _MORE_GRADIENTS = "fit again with a larger `gradient_budget`"
-# Of stuck chains, so that a warning stays a sentence.
+# No more stuck chains than this are named, so that a warning stays short.
 _CHAINS_NAMED = 8
 
 
+def is_compared_in_groups(num_chains: int, num_draws: int) -> bool:
+    """Whether R-hat compares groups of chains: they are many, and they are short.
+
+    Args:
+        num_chains: chains of the run.
+        num_draws: draws of each.
+    """
+    return num_chains >= MIN_GROUPED_CHAINS and MIN_DRAWS <= num_draws < MIN_LONG_CHAIN
+
+
 def convergence_warnings(summary: Summary) -> Iterator[str]:
-    """Of R-hat and ESS."""
-    table, needed = summary.table, MIN_ESS_PER_CHAIN * summary.num_chains
+    """Warnings from R-hat and ESS."""
+    table = summary.table
     if summary.num_chains < 2:
         yield "There is one chain, so R-hat cannot tell if it has converged. Run 4."
     if summary.worst_r_hat > MAX_R_HAT:
@@ -63,21 +90,21 @@ def convergence_warnings(summary: Summary) -> Iterator[str]:
             "that only some chains visit, and fit from starts in all of them."
         )
     for kind, ess in (("bulk", summary.min_ess_bulk), ("tail", summary.min_ess_tail)):
-        if ess < needed:
+        if ess < MIN_ESS:
             yield (
                 f"The {kind} ESS is {ess:.0f} for {table[f'ess_{kind}'].idxmin()}; "
-                f"expected {needed} ({MIN_ESS_PER_CHAIN} per chain). Make about "
-                f"{math.ceil(needed / max(ess, 1.0))} times as many draws."
+                f"expected {MIN_ESS} in all chains together. Make about "
+                f"{math.ceil(MIN_ESS / max(ess, 1.0))} times as many draws."
             )
     if (unknown := table["ess_bulk"].isna()).any():
         yield (
-            f"No ESS could be computed for {unknown.idxmax()}. Make 4 draws or more, "
-            "and see that all of them are finite."
+            f"No ESS could be computed for {unknown.idxmax()}. Make {MIN_DRAWS} draws "
+            "or more, and see that all of them are finite."
         )
 
 
 def stuck_chains(posterior: Any) -> Iterator[str]:
-    """Chains that stay where they are for long, or far oftener than the others."""
+    """Warns of chains that stay at one point for long, or move far less than others."""
     moved = _moved(posterior)
     num_chains, num = moved.shape
     counts = moved.sum(axis=1)
@@ -113,7 +140,7 @@ def _others_of(stuck: Iterable[int], worst: int) -> str:
 
 
 def sampler_warnings(summary: Summary) -> Iterator[str]:
-    """Of divergences, tree depths and BFMI."""
+    """Warnings from divergences, tree depths and BFMI."""
     if summary.divergences > 0:
         yield (
             f"{summary.divergences:.0f} of {summary.num_chains * summary.num_draws} "
@@ -137,7 +164,7 @@ def sampler_warnings(summary: Summary) -> Iterator[str]:
 def network_warnings(
     summary: Summary, attrs: dict[str, Any], drift_is_sure: bool
 ) -> Iterator[str]:
-    """Of the fit, and of how the network did at the draws.
+    """Warnings from the fit, and from the network's errors at the draws.
 
     Args:
         summary: of the run.
@@ -165,7 +192,7 @@ def network_warnings(
             "training data, where the network extrapolates. To cover them, "
             f"{_MORE_GRADIENTS} and more dispersed starts."
         )
-    # All of them: gradients of the target only, which was meant.
+    # If all draws have true gradients, the user has asked for that.
     if MAX_FALLBACKS < summary.fallback_share < 1.0:
         yield (
             f"{summary.fallback_share:.1%} of the draws needed true gradients: the "

@@ -1,4 +1,4 @@
-"""A run in numbers, as `summarize` returns it."""
+"""The numbers and warnings that `summarize` returns."""
 
 import dataclasses
 import math
@@ -30,34 +30,37 @@ _ROWS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Summary:
-    """What `summarize` found. Numbers that the run does not tell are NaN.
+    """What `summarize` found. Numbers that are not known are NaN.
 
     Attributes:
         table: a row for each scalar variable, with columns `mean`, `sd`, `mcse_mean`,
             `ess_bulk`, `ess_tail` and `r_hat`.
         num_chains: chains.
         num_draws: draws of each chain.
-        worst_r_hat: the largest R-hat.
-        min_ess_bulk: the smallest bulk ESS.
-        min_ess_tail: the smallest tail ESS.
-        bfmi: the smallest Bayesian fraction of missing information of a chain.
+        worst_r_hat: the largest R-hat. Sixteen chains or more with fewer than 1000
+            draws each are compared in four groups, other chains one by one.
+        min_ess_bulk: the smallest bulk ESS, of all chains together.
+        min_ess_tail: the smallest tail ESS, of all chains together.
+        bfmi: the smallest Bayesian fraction of missing information of a chain; that of
+            all chains together where R-hat compares groups.
         divergences: draws with a divergence.
         deep_trees: share of draws that reached the largest tree depth.
         fallbacks: draws in which true gradients were used.
         fallback_share: their share.
         delayed_acceptance: mean acceptance of the network's proposals by the target.
         network_energy_error: standard deviation of `U − U_θ` over the draws, in nats.
-        network_energy_drift: its mean over the last third of the draws less that over
-            the first, in nats.
+        network_energy_drift: mean of `U − U_θ` over the last third of the draws, minus
+            that over the first third, in nats.
         outside_training_data: share of draws outside the training data.
-        target_gradients: of all chains and phases.
-        target_evaluations: of all chains and phases: the calls of the target, since a
-            value with its gradient counts in both tallies.
+        target_gradients: gradients of the target, of all chains and phases.
+        target_evaluations: calls of the target, of all chains and phases. A call for a
+            gradient counts here too.
         ess_per_gradient: the smallest bulk ESS over `target_gradients`.
         ess_per_target_call: the smallest bulk ESS over `target_evaluations`.
-        break_even: effective samples from which on this method, fit included, needs
-            fewer gradients than NUTS with true gradients; infinite if it never does.
-        warnings: what is off, and what to do about it.
+        break_even: the number of effective samples above which this method needs fewer
+            gradients than NUTS on the target, its fit included. Infinite if it never
+            does.
+        warnings: what is wrong, and what to do about it.
     """
 
     table: pd.DataFrame
