@@ -9,11 +9,18 @@ import tensorflow as tf
 
 from tfp_lhnn.evaluation.training_data import TrainingData
 from tfp_lhnn.network.activations import resolve_activation, sine
+from tfp_lhnn.network.dense_layer import Dense
+from tfp_lhnn.network.dtype_policy import checked_dtype_policy
+from tfp_lhnn.network.energy_function import energy_function, split_offset
 from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base
 from tfp_lhnn.network.initialisation import initialise_layers
-from tfp_lhnn.network.mlp_gradient import BaseWeights, summed_output
 from tfp_lhnn.network.physics_loss import PhysicsModel, check_last_dimension
-from tfp_lhnn.support.arguments import check_count, checked_hidden_units
+from tfp_lhnn.support.arguments import (
+    check_count,
+    check_float_dtype,
+    check_network_seed,
+    checked_hidden_units,
+)
 
 __all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
 
@@ -62,7 +69,9 @@ class LatentHNN(PhysicsModel):
             dimensions, diagonal beyond. A dense base becomes diagonal where the data
             say so.
         seed: integer that fixes the initial weights.
-        **kwargs: passed to `keras.Model`; `name`, `dtype`, `trainable`.
+        dtype: `"float32"` or `"float64"`; without it, the dtype in which Keras' global
+            policy keeps variables, so that a mixed policy means float32.
+        **kwargs: passed to `keras.Model`; `name`, `trainable`.
 
     Raises:
         TypeError: If `dim` or a width is not an int.
@@ -78,9 +87,12 @@ class LatentHNN(PhysicsModel):
         *,
         base: str = "auto",
         seed: int | None = None,
+        dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(dtype=checked_dtype_policy(dtype), **kwargs)
+        check_float_dtype("dtype", self.variable_dtype)
+        check_network_seed(seed)
         check_count("dim", dim, minimum=1)
         self.dim = int(dim)
         self.hidden_units = checked_hidden_units(hidden_units)
@@ -91,7 +103,7 @@ class LatentHNN(PhysicsModel):
         self.base = base
         self.seed = seed
         self.hidden_layers = [
-            keras.layers.Dense(
+            Dense(
                 units,
                 self.activation,
                 dtype=self.dtype_policy,
@@ -99,7 +111,7 @@ class LatentHNN(PhysicsModel):
             )
             for i, units in enumerate(self.hidden_units)
         ]
-        self.output_layer = keras.layers.Dense(
+        self.output_layer = Dense(
             self.dim, use_bias=False, dtype=self.dtype_policy, name="output"
         )
         self.build((None, self.dim if self.separable else 2 * self.dim))
@@ -167,6 +179,21 @@ class LatentHNN(PhysicsModel):
         """Whether the layers' output is zero everywhere."""
         return not np.any(self.output_layer.kernel.numpy())
 
+    @property
+    def layer_variables(self) -> list[Any]:
+        """Weights of the layers, first to last, in an order that nothing changes.
+
+        Keras' `trainable_variables` are these until a layer is frozen.
+        """
+        layers = [v for x in self.hidden_layers for v in (x.kernel, x.bias)]
+        return [*layers, self.output_layer.kernel]
+
+    @property
+    def base_variables(self) -> list[Any]:
+        """Location, whitening, scale and offset, as far as there are; never trained."""
+        base = [self.location, self.whitening] if self.has_base else []
+        return [*base, self.energy_scale, self.offset] if self.separable else []
+
     def copy_layers(self, other: "LatentHNN") -> None:
         """Takes over the layers, their scale and the offset of a separable network.
 
@@ -177,7 +204,7 @@ class LatentHNN(PhysicsModel):
             other: of the same dimension and widths.
         """
         for mine, theirs in zip(
-            self.trainable_variables, other.trainable_variables, strict=True
+            self.layer_variables, other.layer_variables, strict=True
         ):
             mine.assign(theirs)
         self.energy_scale.assign(other.energy_scale)
@@ -289,50 +316,35 @@ class LatentHNN(PhysicsModel):
         return tape.gradient(energy, q)
 
     def energy_function(
-        self, trainable: Sequence[tf.Tensor], non_trainable: Sequence[tf.Tensor]
+        self, layers: Sequence[tf.Tensor], base: Sequence[tf.Tensor]
     ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """The learned energy and its force as a pure function of weights, for loops.
 
         Call it once outside the loop: what depends on the weights alone is done here.
 
         Args:
-            trainable: values of `trainable_variables`, in that order.
-            non_trainable: values of `non_trainable_variables`, in that order.
+            layers: values of `layer_variables`.
+            base: values of `base_variables`.
 
         Returns:
             A function of `q` and `p`, `[n, dim]` each, to the sum of the latents
             (`U_θ(q)`, or `H_θ(q, p)` of a joint network), `[n]`, and its derivative
             by `q`, `[n, dim]`.
         """
-        variables = [*self.trainable_variables, *self.non_trainable_variables]
-        values = {
-            id(variable): value
-            for variable, value in zip(
-                variables, [*trainable, *non_trainable], strict=True
-            )
-        }
-        layers = [*self.hidden_layers, self.output_layer]
-        value_and_gradient = summed_output(
-            kernels=[values[id(layer.kernel)] for layer in layers],
-            biases=[values[id(layer.bias)] for layer in self.hidden_layers],
-            activation=self.activation,
-            output_scale=values[id(self.energy_scale)] if self.separable else None,
-            base=BaseWeights(values[id(self.location)], values[id(self.whitening)])
-            if self.has_base
-            else None,
-            dim=self.dim,
-        )
+        return energy_function(self, layers, base)
 
-        def energy_and_gradient(
-            q: tf.Tensor, p: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            x = q if self.separable else tf.concat([q, p], axis=-1)
-            energy, gradient = value_and_gradient(tf.cast(x, self.compute_dtype))
-            if self.separable:
-                energy += values[id(self.offset)]
-            return tf.cast(energy, q.dtype), tf.cast(gradient, q.dtype)
+    def split_offset(
+        self, base: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Takes the constant out of the energy, which it would only round.
 
-        return energy_and_gradient
+        Args:
+            base: values of `base_variables`.
+
+        Returns:
+            The same with a zero `offset`, and the offset, `[]`.
+        """
+        return split_offset(self, base)
 
     def time_derivatives(self, q: Any, p: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Hamilton's equations of the learned energy.

@@ -1,0 +1,30 @@
+"""The layers of a network: Keras' dense layer without what a surrogate cannot use."""
+
+from typing import Any, NoReturn
+
+import keras
+
+__all__ = ["Dense"]
+
+
+# The name is Keras' own, by which `.keras` files address the weights.
+class Dense(keras.layers.Dense):
+    """Keras' dense layer, in whole precision and with one kernel."""
+
+    def enable_lora(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses: samplers and `train` read the one kernel of a layer."""
+        raise NotImplementedError(
+            "`enable_lora` is not supported by a LatentHNN: samplers and `train` read "
+            "one kernel per layer. Freeze layers instead (`layer.trainable = False`), "
+            "or go on from the present weights with `train(..., warm_start=True)`."
+        )
+
+    def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses: gradients of a rounded energy do not conserve it."""
+        raise NotImplementedError(QUANTIZE_MESSAGE)
+
+
+QUANTIZE_MESSAGE = (
+    "`quantize` is not supported by a LatentHNN: leapfrog needs the gradient of a "
+    "smooth energy. For a cheaper network choose fewer `hidden_units`."
+)
