@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn.evaluation.training_data import TrainingData, simulate_training_data
+from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.simulation import simulate_training_data
 
 # Unequal scales and a skew term: a symmetric density would hide a wrong sign.
 SCALES = np.array([1.0, 0.5, 2.0])

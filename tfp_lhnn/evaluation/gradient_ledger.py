@@ -1,68 +1,107 @@
-"""The true gradients that a fit has paid for: none is bought twice or thrown away."""
+"""The ledger of true gradients: none is asked for twice or thrown away."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from tfp_lhnn.evaluation.target import BLOCK, CompiledTarget
 from tfp_lhnn.evaluation.training_data import TrainingData
-from tfp_lhnn.learning.pilot import PilotPoints
 
-__all__ = ["Evaluated"]
+__all__ = ["EvaluatedPoints", "GradientLedger"]
 
 
-class Evaluated:
-    """All points so far, and what is left of the budget.
+class EvaluatedPoints(NamedTuple):
+    """Points at which the target was evaluated, `n` of them.
+
+    Attributes:
+        position: `[n, dim]`.
+        log_prob: `[n]`.
+        gradient: of the log density, `[n, dim]`.
+        chain: which chain a point belongs to, `[n]` int.
+    """
+
+    position: np.ndarray
+    log_prob: np.ndarray
+    gradient: np.ndarray
+    chain: np.ndarray
+
+    @property
+    def is_finite(self) -> np.ndarray:
+        """Whether density and gradient are finite, `[n]` bool."""
+        return np.isfinite(self.log_prob) & np.all(np.isfinite(self.gradient), axis=-1)
+
+
+class GradientLedger:
+    """All points evaluated so far, and what is left of the budget.
 
     Args:
-        target: the compiled target.
-        budget: gradients that may be evaluated.
+        target: the target that is asked.
+        budget: most gradients to evaluate.
     """
 
     def __init__(self, target: CompiledTarget, budget: int) -> None:
-        self._target = target
+        self.target = target
         self._budget = budget
-        self._points: list[PilotPoints] = []
+        self._entries: list[EvaluatedPoints] = []
 
     @property
     def num_gradients(self) -> int:
-        """Evaluated so far."""
-        return sum(len(points.log_prob) for points in self._points)
+        """Gradients evaluated so far."""
+        return sum(len(points.log_prob) for points in self._entries)
 
     @property
     def left(self) -> int:
-        """Of the budget."""
+        """Gradients that are left of the budget."""
         return self._budget - self.num_gradients
 
-    def add(self, points: PilotPoints) -> None:
-        """Points that the pilot evaluated."""
-        self._points.append(points)
+    @property
+    def points(self) -> EvaluatedPoints:
+        """All points so far, also those that are not finite."""
+        return EvaluatedPoints(
+            *(np.concatenate(x) for x in zip(*self._entries, strict=True))
+        )
 
-    def evaluate(self, position: np.ndarray) -> PilotPoints:
-        """True gradients at independent points, in blocks.
+    def add(self, points: EvaluatedPoints) -> None:
+        """Enters points that a compiled trajectory evaluated."""
+        self._entries.append(points)
+
+    def evaluate_chains(self, position: np.ndarray) -> EvaluatedPoints:
+        """Evaluates one point of each chain, in one call.
 
         Args:
-            position: `[n, dim]`, whole blocks of them.
+            position: `[chains, dim]`.
         """
-        position = position.astype(self._target.dtype.as_numpy_dtype)
+        log_prob, gradient = self.target.evaluate(position)
+        chain = np.arange(len(position))
+        points = EvaluatedPoints(position, log_prob, gradient, chain)
+        self.add(points)
+        return points
+
+    def evaluate(self, position: np.ndarray) -> EvaluatedPoints:
+        """Evaluates independent points, block by block.
+
+        Args:
+            position: `[n, dim]`, where `n` is a multiple of `BLOCK`.
+        """
+        position = position.astype(self.target.dtype.as_numpy_dtype)
         blocks = [
-            self._target.evaluate(block)
+            self.target.evaluate(block)
             for block in np.split(position, len(position) // BLOCK)
         ]
         log_prob, gradient = (np.concatenate(x) for x in zip(*blocks, strict=True))
         # Each is a trajectory of its own.
-        first = 1 + max(int(points.chain.max()) for points in self._points)
+        first = 1 + max(int(points.chain.max()) for points in self._entries)
         chain = first + np.arange(len(position))
-        points = PilotPoints(position, log_prob, gradient, chain)
+        points = EvaluatedPoints(position, log_prob, gradient, chain)
         self.add(points)
         return points
 
     def data(self) -> TrainingData:
-        """Everything, to learn from."""
-        position, log_prob, gradient, chain = (
-            np.concatenate(x) for x in zip(*self._points, strict=True)
-        )
-        dtype = self._target.dtype.as_numpy_dtype
+        """Everything that is finite, to learn from."""
+        position, log_prob, gradient, chain = self.points
+        dtype = self.target.dtype.as_numpy_dtype
         return TrainingData.from_gradients(
             position.astype(dtype),
             gradient.astype(dtype),

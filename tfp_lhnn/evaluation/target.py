@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn.learning.pilot import compile_trajectories
 from tfp_lhnn.model.model import Model
 
 __all__ = ["BLOCK", "CompiledTarget", "compiled_target"]
@@ -37,7 +36,6 @@ class CompiledTarget:
         log_prob: the density, not compiled, `[n, dim] -> [n]`.
         jit_compile: whether XLA compiles.
         dtype: of positions.
-        trajectories: of the pilot.
         samplers: compiled samplers by their settings; see `sampling`.
     """
 
@@ -46,13 +44,19 @@ class CompiledTarget:
         self.jit_compile = jit_compile
         self.dtype = model.dtype
         self.dim = model.dim
-        self.trajectories = compile_trajectories(model.log_prob, jit_compile)
+        self._compiled: dict[Any, Any] = {}
         self.samplers: dict[Any, Any] = {}
         self._value_and_gradient = tf.function(
             lambda q: tfp.math.value_and_gradient(model.log_prob, q),
             jit_compile=jit_compile,
             autograph=False,
         )
+
+    def compiled(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` compiles of this target, made once."""
+        if name not in self._compiled:
+            self._compiled[name] = make()
+        return self._compiled[name]
 
     def evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log density and its gradient at points, `[n, dim] -> [n]`, `[n, dim]`.

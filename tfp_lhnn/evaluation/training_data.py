@@ -42,7 +42,8 @@ class TrainingData:
       trajectory: Which trajectory the point came from, int32 `[n]`. Neighbours on a
         trajectory are almost copies, so `split` keeps them together.
       num_gradients: All gradients paid for, those of dropped points included.
-      num_dropped: Points left out because something in them was not finite.
+      num_dropped: Points left out because something in them was not finite, or
+        because the trajectory had diverged there.
     """
 
     position: np.ndarray
@@ -159,6 +160,8 @@ class TrainingData:
         log_prob: np.ndarray,
         gradient: np.ndarray,
         trajectory: np.ndarray,
+        *,
+        is_usable: np.ndarray | None = None,
     ) -> TrainingData:
         """Keeps the points at which everything is finite, and counts the others.
 
@@ -168,11 +171,14 @@ class TrainingData:
           log_prob: The log densities, `[n]`.
           gradient: The gradients of the log density, `[n, d]`.
           trajectory: Integers `[n]` that tie related points.
+          is_usable: Which of them to keep if they are finite, bool `[n]`; None for all.
 
         Raises:
           ValueError: If no point is finite.
         """
         finite = np.isfinite(log_prob)
+        if is_usable is not None:
+            finite &= is_usable
         for matrix in (position, momentum, gradient):
             finite &= np.isfinite(matrix).all(axis=-1)
         if not finite.any():

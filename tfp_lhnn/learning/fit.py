@@ -63,6 +63,7 @@ def fit(
             message names the argument.
     """
     model = as_model(target_log_prob_fn, initial_state)
+    model.check_gradient()
     return fit_model(
         model,
         compiled_target(model, {}, jit_compile),

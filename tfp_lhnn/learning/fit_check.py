@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import BLOCK
 from tfp_lhnn.learning.pilot import Pilot
 from tfp_lhnn.learning.refinement import Quality, assess
@@ -47,7 +47,7 @@ def check(
     run: SurrogateRun,
     hot: SurrogateRun,
     pilot: Pilot,
-    evaluated: Evaluated,
+    ledger: GradientLedger,
     number: int,
     expedition_gradients: int,
     generator: np.random.Generator,
@@ -64,7 +64,7 @@ def check(
         run: its chain.
         hot: its tempered chain.
         pilot: whose chains run the true trajectories.
-        evaluated: which pays.
+        ledger: of all true gradients.
         number: of points of the two chains, whole blocks.
         expedition_gradients: that the trajectories may cost, or four of each of the
             pilot's chains if that is more.
@@ -77,14 +77,14 @@ def check(
     draws = np.concatenate(
         [_choice(run, num_own, generator), _choice(hot, num_hot, generator)]
     )
-    points = evaluated.evaluate(network.gaussian_base.unwhiten(draws))
+    points = ledger.evaluate(network.gaussian_base.unwhiten(draws))
     compared, is_open = explore(
         network,
         draws[:num_own],
         Compared.with_network(network, points),
         earlier,
         pilot,
-        evaluated,
+        ledger,
         expedition_gradients,
         generator,
     )

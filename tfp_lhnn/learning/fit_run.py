@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import BLOCK, CompiledTarget
 from tfp_lhnn.learning.fit_check import Check, check
 from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE, Fit, Round, fit_message
@@ -97,7 +97,7 @@ class FitRun:
         self._reporter = reporter
         self._rounds: list[Round] = []
         self._evaluations_before = model.num_evaluations
-        self._evaluated = Evaluated(target, budget)
+        self._ledger = GradientLedger(target, budget)
         self._masses: collections.deque[Mass] = collections.deque(maxlen=_NUM_MASSES)
 
     def result(self) -> Fit:
@@ -115,8 +115,7 @@ class FitRun:
         budget, dim = self._budget, self._model.dim
         starts = self._model.starts(_NUM_PILOT_CHAINS, new_seed(self._generator))
         pilot = Pilot(
-            self._target.trajectories,
-            self._target.evaluate,
+            self._ledger,
             starts.position,
             self._generator,
             dense=dim <= LARGEST_DENSE_DIM,
@@ -133,19 +132,17 @@ class FitRun:
                 or not pilot.is_settled
                 or pilot.num_gradients < 2 * pilot.cost
             ):
-                acceptance = float(np.mean(pilot.run()))
+                acceptance = float(np.mean(pilot.run()[0]))
                 phase.update(
                     min(pilot.num_gradients, wanted),
                     acceptance=acceptance,
                     gradients=pilot.num_gradients,
                 )
-        points = pilot.points
-        self._evaluated.add(points)
         self._rounds.append(
             Round(
                 "pilot",
                 pilot.num_gradients,
-                int(np.sum(np.isfinite(points.log_prob))),
+                int(np.sum(np.isfinite(pilot.points.log_prob))),
                 np.nan,
                 np.nan,
                 np.nan,
@@ -179,7 +176,7 @@ class FitRun:
             self._rounds.append(
                 Round(
                     "refinement",
-                    self._evaluated.num_gradients,
+                    self._ledger.num_gradients,
                     len(surrogate.data),
                     quality.energy_error,
                     quality.acceptance,
@@ -213,7 +210,7 @@ class FitRun:
         self, surrogate: Surrogate, pilot: Pilot, number_to_check: int, number: int
     ) -> tuple[SurrogateRun, SurrogateRun, Check]:
         """The network's chain, its tempered chain, and what the target says of them."""
-        before = self._evaluated.num_gradients
+        before = self._ledger.num_gradients
         name = f"refinement, round {number}"
         with self._reporter.phase(name, unit="gradients") as phase:
             # From the frontier of the last check: its chains shall pass there.
@@ -223,14 +220,14 @@ class FitRun:
                 run,
                 hot,
                 pilot,
-                self._evaluated,
+                self._ledger,
                 number_to_check,
                 self._part_of_round(_SHARE),
                 self._generator,
                 self._masses,
             )
             self._masses.append(result.mass)
-            spent = self._evaluated.num_gradients
+            spent = self._ledger.num_gradients
             acceptance = result.quality.acceptance
             phase.update(spent - before, acceptance=acceptance, gradients=spent)
         return run, hot, result
@@ -248,9 +245,9 @@ class FitRun:
 
     def _part_of_round(self, share: float) -> int:
         """Points for a part of a round, whole blocks; 0 at the end of the budget."""
-        wanted = int(share * _ROUND_SHARE * self._evaluated.num_gradients)
+        wanted = int(share * _ROUND_SHARE * self._ledger.num_gradients)
         wanted = min(wanted, _LARGEST_PART)
-        left = self._evaluated.left
+        left = self._ledger.left
         qualities = [r.acceptance for r in self._rounds if r.kind == "refinement"]
         if qualities and max(qualities) < POOR_ACCEPTANCE:
             # A network that has learned nothing from most of the budget will not do so
@@ -270,7 +267,7 @@ class FitRun:
     def _train(self, number: int, *, try_base: bool) -> Surrogate:
         """A network of all points so far, or, tried first, its base alone."""
         return train_surrogate(
-            self._evaluated.data(),
+            self._ledger.data(),
             self._hidden_units,
             self._generator,
             self._reporter,
@@ -296,11 +293,11 @@ class FitRun:
             number,
             self._generator,
         )
-        self._evaluated.evaluate(base.unwhiten(candidates[chosen]))
+        self._ledger.evaluate(base.unwhiten(candidates[chosen]))
 
     def _finish(self, at_rest: np.ndarray, checked: Checked, is_confirmed: bool) -> Fit:
         surrogate, result = checked
-        data = self._evaluated.data()
+        data = self._ledger.data()
         network, base = surrogate.network, surrogate.base
         quality = result.quality
         is_good = quality.acceptance >= POOR_ACCEPTANCE
@@ -320,8 +317,8 @@ class FitRun:
             states=states,
             data=data,
             rounds=tuple(self._rounds),
-            num_gradients=self._evaluated.num_gradients,
-            num_evaluations=self._evaluated.num_gradients
+            num_gradients=self._ledger.num_gradients,
+            num_evaluations=self._ledger.num_gradients
             + self._model.num_evaluations
             - self._evaluations_before,
             gradient_budget=self._budget,
@@ -337,7 +334,7 @@ class FitRun:
             message=fit_message(
                 quality.acceptance,
                 quality.energy_error,
-                self._evaluated.num_gradients,
+                self._ledger.num_gradients,
                 self._budget,
                 _GOOD_ROUNDS,
                 is_confirmed=is_confirmed,

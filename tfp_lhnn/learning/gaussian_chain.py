@@ -7,6 +7,7 @@ adaptation: there is nothing to compile.
 import numpy as np
 
 from tfp_lhnn.learning.surrogate_chain import TARGET_ACCEPTANCE, SurrogateRun
+from tfp_lhnn.mcmc.integrator import PhasePoint, leapfrog
 
 __all__ = ["gaussian_run"]
 
@@ -39,13 +40,15 @@ def gaussian_run(
 
 def _acceptance(step: float, dim: int, generator: np.random.Generator) -> float:
     """Mean over leapfrog trajectories of half a turn on a standard normal."""
-    q, p = generator.standard_normal((2, _NUM_TRIALS, dim))
-    first = 0.5 * np.sum(q**2 + p**2, axis=-1)
+    position, momentum = generator.standard_normal((2, _NUM_TRIALS, dim))
+    # The gradient of the energy of a standard normal is the position itself.
+    point = PhasePoint(position, momentum, position)
+    first = 0.5 * np.sum(position**2 + momentum**2, axis=-1)
     acceptances = []
     for _ in range(int(np.ceil(np.pi / step))):
-        p = p - 0.5 * step * q
-        q = q + step * p
-        p = p - 0.5 * step * q
-        error = 0.5 * np.sum(q**2 + p**2, axis=-1) - first
+        point, potential = leapfrog(
+            point, step, None, lambda q, _: (0.5 * np.sum(q**2, axis=-1), q)
+        )
+        error = potential + 0.5 * np.sum(point.momentum**2, axis=-1) - first
         acceptances.append(np.exp(-np.maximum(error, 0.0)))
     return float(np.mean(acceptances))

@@ -9,9 +9,21 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lhnn.mcmc.integrator import (
+    PhasePoint,
+    finish_step,
+    kinetic_energy,
+    select_chains,
+    start_step,
+)
 from tfp_lhnn.support.state_layout import StateLayout, state_parts
 
 __all__ = ["Points", "simulate_points"]
+
+# Energy error, in nats, beyond which a segment has diverged. It is the bound of the
+# kernels (`max_energy_diff`) and of Stan: such a point has e^-1000 of the weight of its
+# start, and a gradient that tells of the integrator rather than of the target.
+_MAX_ENERGY_DIFF = 1000.0
 
 ValueAndGradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
@@ -45,6 +57,32 @@ class _Noise(NamedTuple):
     log_uniform: tf.Tensor
 
 
+class _History(NamedTuple):
+    """All points in the order of time.
+
+    Attributes:
+      points: With a leading dimension `[num_steps + 1]`.
+      is_usable: Whether a point is finite and its segment has not diverged there, bool
+        `[num_steps + 1, trajectories]`.
+    """
+
+    points: Points
+    is_usable: Any
+
+    def write(self, i: Any, point: Points, is_usable: tf.Tensor) -> _History:
+        """Writes one time into the TensorArrays."""
+        arrays = zip(self.points, point, strict=True)
+        return _History(
+            Points(*(array.write(i, x) for array, x in arrays)),
+            self.is_usable.write(i, is_usable),
+        )
+
+    def stack(self) -> _History:
+        """The TensorArrays as Tensors."""
+        arrays = (array.stack() for array in self.points)
+        return _History(Points(*arrays), self.is_usable.stack())
+
+
 class _Chain(NamedTuple):
     """What a step needs of the past.
 
@@ -69,7 +107,7 @@ def simulate_points(
     num_leapfrog_steps: int,
     step_size: float,
     jit_compile: bool,
-) -> Points:
+) -> tuple[Points, np.ndarray]:
     """Compiles and runs the trajectories; `simulate_training_data` says which.
 
     Args:
@@ -83,8 +121,9 @@ def simulate_points(
       jit_compile: Whether XLA compiles the loop.
 
     Returns:
-      NumPy arrays `[num_trajectories * (num_steps + 1), ...]`, trajectory by
-      trajectory and in the order of time, with the points that are not finite.
+      All points, as NumPy arrays `[num_trajectories * (num_steps + 1), ...]`,
+      trajectory by trajectory and in the order of time; and which of them are finite
+      and have not diverged, bool.
 
     Raises:
       TypeError: If the state or the target's value has a wrong type.
@@ -99,7 +138,7 @@ def simulate_points(
 
     # Without AutoGraph, which would bury the messages of a bad target in its own.
     @tf.function(autograph=False, jit_compile=jit_compile)
-    def simulate(starts: tf.Tensor, noise: _Noise) -> tuple[Points, tf.Tensor]:
+    def simulate(starts: tf.Tensor, noise: _Noise) -> tuple[_History, tf.Tensor]:
         return _run_trajectories(
             evaluate,
             starts,
@@ -111,7 +150,7 @@ def simulate_points(
     try:
         # Traced once by intention, so TensorFlow must not warn of retracing.
         compiled = simulate.get_concrete_function(starts, noise)
-        points, any_usable = compiled(starts, noise)
+        history, any_usable = compiled(starts, noise)
     except tf.errors.OpError as error:
         if jit_compile:
             error.add_note("If XLA cannot take the target, pass `jit_compile=False`.")
@@ -121,8 +160,14 @@ def simulate_points(
             "`target_log_prob_fn` or its gradient is not finite at any start in "
             "`initial_state`; expected at least one start of positive density."
         )
-    # [time, trajectory, ...] -> [trajectory * time, ...]
-    return Points(*(x.numpy().swapaxes(0, 1).reshape(-1, *x.shape[2:]) for x in points))
+    return Points(*map(_by_trajectory, history.points)), _by_trajectory(
+        history.is_usable
+    )
+
+
+def _by_trajectory(x: tf.Tensor) -> np.ndarray:
+    """`[time, trajectories, ...]` as `[trajectories * time, ...]`."""
+    return x.numpy().swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
 def _deal_starts(
@@ -238,7 +283,7 @@ def _run_trajectories(
     *,
     num_leapfrog_steps: int,
     step_size: float,
-) -> tuple[Points, tf.Tensor]:
+) -> tuple[_History, tf.Tensor]:
     """Runs all trajectories in lockstep: one evaluation at the start, one per step.
 
     Args:
@@ -249,40 +294,40 @@ def _run_trajectories(
       step_size: The leapfrog step.
 
     Returns:
-      The points, with a leading dimension `[num_steps + 1]`, and whether any start was
-      finite. If none was, no step is made and the points mean nothing.
+      The history, and whether any start was finite. If none was, no step is made and
+      the points mean nothing.
     """
     num_points = noise.momentum.shape[0]
     first = Points(position, noise.momentum[0], *value_and_gradient(position))
-    history = Points(
-        *(
-            tf.TensorArray(x.dtype, size=num_points, element_shape=x.shape)
-            for x in first
-        )
-    )
-    any_usable = tf.reduce_any(_is_finite(first))
+    is_usable = _is_finite(first)
+    arrays = [
+        tf.TensorArray(x.dtype, size=num_points, element_shape=x.shape)
+        for x in (*first, is_usable)
+    ]
+    any_usable = tf.reduce_any(is_usable)
     start = _replace_unusable(first)
     age = tf.zeros(first.log_prob.shape, tf.int32)
 
     def body(
-        i: tf.Tensor, chain: _Chain, history: Points
-    ) -> tuple[tf.Tensor, _Chain, Points]:
+        i: tf.Tensor, chain: _Chain, history: _History
+    ) -> tuple[tf.Tensor, _Chain, _History]:
         point = _leapfrog(value_and_gradient, chain.current, step_size)
         noise_i = _Noise(noise.momentum[i], noise.log_uniform[i])
-        chain = _end_segments(point, chain, num_leapfrog_steps, noise_i)
-        return i + 1, chain, _write(history, i, point)
+        gain = _log_joint(point) - _log_joint(chain.start)
+        is_usable = _is_finite(point) & (gain >= -_MAX_ENERGY_DIFF)
+        chain = _end_segments(
+            point, chain, is_usable, gain, noise_i, num_leapfrog_steps
+        )
+        return i + 1, chain, history.write(i, point, is_usable)
 
+    history = _History(Points(*arrays[:-1]), arrays[-1]).write(0, first, is_usable)
     *_, history = tf.while_loop(
         lambda i, *_: any_usable & (i < num_points),
         body,
-        (1, _Chain(start, start, age), _write(history, 0, first)),
+        (1, _Chain(start, start, age), history),
         parallel_iterations=1,  # each step waits for the one before
     )
-    return Points(*(array.stack() for array in history)), any_usable
-
-
-def _write(history: Points, i: Any, point: Points) -> Points:
-    return Points(*(a.write(i, x) for a, x in zip(history, point, strict=True)))
+    return history.stack(), any_usable
 
 
 def _is_finite(point: Points) -> tf.Tensor:
@@ -315,43 +360,37 @@ def _replace_unusable(first: Points) -> Points:
 def _leapfrog(
     value_and_gradient: ValueAndGradient, point: Points, step_size: float
 ) -> Points:
-    half_momentum = point.momentum + 0.5 * step_size * point.gradient
-    position = point.position + step_size * half_momentum
+    start = PhasePoint(point.position, point.momentum, -point.gradient)
+    position, half_momentum = start_step(start, step_size, None)
     log_prob, gradient = value_and_gradient(position)
-    momentum = half_momentum + 0.5 * step_size * gradient
+    momentum = finish_step(half_momentum, -gradient, step_size)
     return Points(position, momentum, log_prob, gradient)
 
 
 def _end_segments(
-    point: Points, chain: _Chain, num_leapfrog_steps: int, noise: _Noise
+    point: Points,
+    chain: _Chain,
+    is_usable: tf.Tensor,
+    log_ratio: tf.Tensor,
+    noise: _Noise,
+    num_leapfrog_steps: int,
 ) -> _Chain:
     """Tests the segments that are complete, and begins the next ones.
 
-    A segment that met a non-finite point ends at once: it is going to be rejected, so
-    that further steps of it could only waste gradients.
+    A segment that met a non-finite point, or has diverged, ends at once: it is going to
+    be rejected, so that further steps of it could only waste gradients.
     """
-    finite = _is_finite(point)
     age = chain.age + 1
-    ended = ~finite | (age >= num_leapfrog_steps)
-    log_ratio = _log_joint(point) - _log_joint(chain.start)
-    accepted = finite & (noise.log_uniform < log_ratio)
-    origin = _select(accepted, point, chain.start)
+    ended = ~is_usable | (age >= num_leapfrog_steps)
+    accepted = is_usable & (noise.log_uniform < log_ratio)
+    origin = select_chains(accepted, point, chain.start)
     renewed = Points(origin.position, noise.momentum, origin.log_prob, origin.gradient)
     return _Chain(
-        current=_select(ended, renewed, point),
-        start=_select(ended, renewed, chain.start),
+        current=select_chains(ended, renewed, point),
+        start=select_chains(ended, renewed, chain.start),
         age=tf.where(ended, 0, age),
     )
 
 
 def _log_joint(point: Points) -> tf.Tensor:
-    return point.log_prob - 0.5 * tf.reduce_sum(tf.square(point.momentum), axis=-1)
-
-
-def _select(condition: tf.Tensor, yes: Points, no: Points) -> Points:
-    return Points(
-        *(
-            tf.where(condition if a.shape.rank == 1 else condition[:, tf.newaxis], a, b)
-            for a, b in zip(yes, no, strict=True)
-        )
-    )
+    return point.log_prob - kinetic_energy(point.momentum, None)

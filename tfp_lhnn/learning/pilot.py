@@ -12,7 +12,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lhnn.mcmc.integrator import kinetic_energy, select_chains
+from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
+from tfp_lhnn.mcmc.integrator import (
+    PhasePoint,
+    finish_step,
+    kinetic_energy,
+    select_chains,
+    start_step,
+)
 from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base, near_points
 
 __all__ = [
@@ -20,8 +27,6 @@ __all__ = [
     "NUM_LEAPFROG_STEPS",
     "Pace",
     "Pilot",
-    "PilotPoints",
-    "compile_trajectories",
 ]
 
 NUM_LEAPFROG_STEPS = 8
@@ -38,22 +43,6 @@ LARGEST_STEP = 0.9
 # made only when there are so many times as many points as at the last.
 _CHEAP_DIM = 128
 _WORTHWHILE_GROWTH = 1.25
-
-
-class PilotPoints(NamedTuple):
-    """Evaluated points, `n` of them.
-
-    Attributes:
-        position: `[n, dim]`.
-        log_prob: `[n]`.
-        gradient: of the log density, `[n, dim]`.
-        chain: which chain a point belongs to, `[n]` int.
-    """
-
-    position: np.ndarray
-    log_prob: np.ndarray
-    gradient: np.ndarray
-    chain: np.ndarray
 
 
 class Pace(NamedTuple):
@@ -91,9 +80,7 @@ class Pilot:
     """Chains that run on true gradients and remember all they evaluate.
 
     Args:
-        trajectories: of `compile_trajectories`.
-        evaluate: log density and gradient, `[chains, dim]` to `[chains]` and
-            `[chains, dim]`.
+        ledger: where all points are entered, and whose target is asked.
         position: starts, `[chains, dim]`, of finite density.
         generator: source of seeds.
         dense: whether a dense preconditioner is worth its cost.
@@ -103,20 +90,24 @@ class Pilot:
 
     def __init__(
         self,
-        trajectories: Trajectories,
-        evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+        ledger: GradientLedger,
         position: np.ndarray,
         generator: np.random.Generator,
         *,
         dense: bool,
         temperature: float,
     ) -> None:
-        self._trajectories = trajectories
+        self._ledger = ledger
+        self._trajectories: Trajectories = ledger.target.compiled(
+            "pilot trajectories",
+            lambda: _compile_trajectories(
+                ledger.target.log_prob, ledger.target.jit_compile
+            ),
+        )
         self._generator = generator
         self._dense = dense
-        self._state = _State(*(tf.constant(x) for x in (position, *evaluate(position))))
-        first = tf.nest.map_structure(lambda x: x[tf.newaxis], self._state)
-        self._points = [self._flat(first)]
+        first = ledger.evaluate_chains(position)
+        self._state = _State(*(tf.constant(x) for x in first[:3]))
         self._is_scaled = False
         self._num_regressed = 0
         num_chains, dim = position.shape
@@ -135,15 +126,16 @@ class Pilot:
 
     @property
     def num_gradients(self) -> int:
-        """Gradients evaluated so far."""
-        return sum(len(points.log_prob) for points in self._points)
+        """Gradients that these chains have evaluated so far."""
+        return len(self.points.log_prob)
 
     @property
-    def points(self) -> PilotPoints:
-        """All points so far, those that are not finite included."""
-        return PilotPoints(
-            *(np.concatenate(x) for x in zip(*self._points, strict=True))
-        )
+    def points(self) -> EvaluatedPoints:
+        """All points of these chains so far, also those that are not finite."""
+        points = self._ledger.points
+        # Points that belong to no chain have higher numbers.
+        is_own = points.chain < len(self._step)
+        return EvaluatedPoints(*(x[is_own] for x in points))
 
     @property
     def position(self) -> np.ndarray:
@@ -164,11 +156,6 @@ class Pilot:
     def is_settled(self) -> bool:
         """Whether no chain is still on its way down."""
         return not np.any(self._is_far())
-
-    @property
-    def last_points(self) -> PilotPoints:
-        """Those of the last trajectories."""
-        return self._points[-1]
 
     def send(
         self,
@@ -193,7 +180,7 @@ class Pilot:
             array[rows] = new[: len(rows)]
         self._state = _State(*(tf.constant(array) for array in arrays))
 
-    def run(self, pace: Pace | None = None) -> np.ndarray:
+    def run(self, pace: Pace | None = None) -> tuple[np.ndarray, EvaluatedPoints]:
         """One trajectory of every chain.
 
         Args:
@@ -201,7 +188,7 @@ class Pilot:
                 does by what it met before.
 
         Returns:
-            Acceptance, `[chains]`.
+            Acceptance, `[chains]`, and the points of the trajectories.
         """
         is_own = pace is None
         base, step, push = pace or Pace(
@@ -222,7 +209,8 @@ class Pilot:
             tf.constant(self._is_far()),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
-        self._points.append(self._flat(result.leaves))
+        points = _flat(result.leaves)
+        self._ledger.add(points)
         self._state = result.state
         acceptance = result.acceptance.numpy()
         if is_own:
@@ -230,14 +218,11 @@ class Pilot:
             factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
             self._step = np.minimum(self._step * factor, LARGEST_STEP)
             self._precondition()
-        return acceptance
+        return acceptance, points
 
     def _precondition(self) -> None:
         points = self.points
-        finite = np.isfinite(points.log_prob) & np.all(
-            np.isfinite(points.gradient), axis=-1
-        )
-        arrays = [x[finite] for x in points[:3]]
+        arrays = [x[points.is_finite] for x in points[:3]]
         near = near_points(-arrays[1], arrays[0].shape[1])
         number = int(np.sum(near))
         if number < 2 * NUM_LEAPFROG_STEPS or (
@@ -270,18 +255,18 @@ class Pilot:
             self._state.log_prob.numpy() >= best - dim - 10.0 * np.sqrt(dim) - 10.0
         )
 
-    @staticmethod
-    def _flat(leaves: _State) -> PilotPoints:
-        steps, chains, dim = leaves.position.shape
-        return PilotPoints(
-            leaves.position.numpy().reshape(-1, dim),
-            leaves.log_prob.numpy().reshape(-1),
-            leaves.gradient.numpy().reshape(-1, dim),
-            np.tile(np.arange(chains), steps),
-        )
+
+def _flat(leaves: _State) -> EvaluatedPoints:
+    steps, chains, dim = leaves.position.shape
+    return EvaluatedPoints(
+        leaves.position.numpy().reshape(-1, dim),
+        leaves.log_prob.numpy().reshape(-1),
+        leaves.gradient.numpy().reshape(-1, dim),
+        np.tile(np.arange(chains), steps),
+    )
 
 
-def compile_trajectories(
+def _compile_trajectories(
     log_prob: Callable[[tf.Tensor], tf.Tensor], jit_compile: bool
 ) -> Trajectories:
     """A trajectory of all chains as one compiled function.
@@ -370,10 +355,14 @@ def _leapfrogs(
     ]
 
     def body(i: Any, state: _State, momentum: tf.Tensor, *arrays: Any) -> Any:
-        half = momentum + 0.5 * step * to_whitened(state.gradient)
-        position = state.position + to_position(step * half)
+        # Leapfrog runs on the whitened displacement from where the step begins.
+        point = PhasePoint(
+            tf.zeros_like(momentum), momentum, -to_whitened(state.gradient)
+        )
+        displacement, half_momentum = start_step(point, step, None)
+        position = state.position + to_position(displacement)
         state = _State(position, *tfp.math.value_and_gradient(log_prob, position))
-        momentum = half + 0.5 * step * to_whitened(state.gradient)
+        momentum = finish_step(half_momentum, -to_whitened(state.gradient), step)
         energy = kinetic_energy(momentum, None) - state.log_prob
         written = [a.write(i, x) for a, x in zip(arrays, (*state, energy), strict=True)]
         return (i + 1, state, momentum, *written)

@@ -30,10 +30,17 @@ def simulate_training_data(
 
     All trajectories run in one batch. Each makes `num_steps` leapfrog steps; every
     `num_leapfrog_steps` of them end in a Metropolis test (a rejected segment goes back
-    to its start) and a fresh momentum from N(0, I). Every evaluated point is kept, so
-    that the cost is `num_trajectories * (num_steps + 1)` gradients exactly. A segment
-    that meets a non-finite point is rejected there and then; a trajectory whose start
-    is not finite begins at the start of another. The loop is compiled anew per call.
+    to its start) and a fresh momentum from N(0, I). The cost is
+    `num_trajectories * (num_steps + 1)` gradients exactly.
+
+    Every evaluated point is kept but two kinds: points that are not finite, and points
+    whose Hamiltonian exceeds that of their segment's start by more than 1000 nats, the
+    divergence bound of the kernels. A step too long for the target leads there, to
+    gradients beyond any use. Both are counted in `num_dropped`, and either ends its
+    segment there and then by a rejection.
+
+    A trajectory whose start is not finite begins at the start of another. The loop is
+    compiled anew per call.
 
     Args:
       target_log_prob_fn: Takes the state, each part with a leading dimension
@@ -50,7 +57,7 @@ def simulate_training_data(
       jit_compile: Whether XLA compiles the loop; False for a target it cannot take.
 
     Returns:
-      The finite points, trajectory by trajectory and in the order of time.
+      The points kept, trajectory by trajectory and in the order of time.
 
     Raises:
       TypeError: If an argument or the target's value has a wrong type.
@@ -60,7 +67,7 @@ def simulate_training_data(
     check_count("num_trajectories", num_trajectories, minimum=1)
     check_count("num_steps", num_steps, minimum=1)
     check_count("num_leapfrog_steps", num_leapfrog_steps, minimum=1)
-    points = simulate_points(
+    points, is_usable = simulate_points(
         target_log_prob_fn,
         initial_state,
         stateless_seed(seed, "simulate_training_data"),
@@ -71,4 +78,4 @@ def simulate_training_data(
         jit_compile=jit_compile,
     )
     trajectory = np.repeat(np.arange(num_trajectories), num_steps + 1)
-    return TrainingData.of_finite_points(*points, trajectory)
+    return TrainingData.of_finite_points(*points, trajectory, is_usable=is_usable)

@@ -3,13 +3,13 @@
 import functools
 from typing import Any, NamedTuple
 
-import arviz as az
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lhnn.mcmc import LatentHNNDelayedAcceptanceSampler
 from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.support.arviz_import import az
 
 __all__ = ["NUM_DRAWS", "TARGET_ACCEPTANCE", "SurrogateRun", "run_surrogate_chain"]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
 from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE
 from tfp_lhnn.learning.frontier import Yardstick, frontier
-from tfp_lhnn.learning.pilot import LARGEST_STEP, Pace, Pilot, PilotPoints
+from tfp_lhnn.learning.pilot import LARGEST_STEP, Pace, Pilot
 from tfp_lhnn.learning.refinement import (
     has_escaped,
     highest_potential,
@@ -69,7 +69,7 @@ class Compared(NamedTuple):
     residual: np.ndarray
 
     @classmethod
-    def with_network(cls, network: LatentHNN, points: PilotPoints) -> Compared:
+    def with_network(cls, network: LatentHNN, points: EvaluatedPoints) -> Compared:
         """Points at which the target is known."""
         energy = network.potential(points.position).numpy().astype(np.float64)
         residual = -points.log_prob.astype(np.float64) - energy
@@ -173,7 +173,7 @@ def explore(
     compared: Compared,
     earlier: Sequence[Mass],
     pilot: Pilot,
-    evaluated: Evaluated,
+    ledger: GradientLedger,
     affordable: int,
     generator: np.random.Generator,
 ) -> tuple[Compared, bool]:
@@ -189,7 +189,7 @@ def explore(
         compared: points so far; the first of them are `own_draws`.
         earlier: where networks before saw the target's mass.
         pilot: whose chains run the trajectories.
-        evaluated: which pays.
+        ledger: of all true gradients.
         affordable: gradients that this may cost, or four trajectories of each of the
             pilot's chains if that is more.
         generator: of random directions.
@@ -214,7 +214,7 @@ def explore(
     chosen, _ = starts(edge.highest)
     _, reach = starts(edge.ordinary)
     is_open, product = False, _PRODUCT
-    for expedition in range(min(number, evaluated.left // pilot.cost)):
+    for expedition in range(min(number, ledger.left // pilot.cost)):
         pilot.send(
             compared.position[chosen],
             compared.log_prob[chosen],
@@ -230,9 +230,8 @@ def explore(
             outward = edge.yardstick.outward(base.whiten(pilot.position))
             push = _PUSH * outward * np.reshape(is_pushed, [-1, 1])
             pace = pace._replace(push=push)
-        trajectory_acceptance = pilot.run(pace)
-        evaluated.add(pilot.last_points)
-        new = Compared.with_network(network, pilot.last_points)
+        trajectory_acceptance, points = pilot.run(pace)
+        new = Compared.with_network(network, points)
         compared = compared.and_others(new)
         if np.median(trajectory_acceptance) < _FAILURE:
             # Nobody knows what there is. (Of a poor network nobody asks.)

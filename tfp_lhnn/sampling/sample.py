@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import arviz as az
 import numpy as np
 
 from tfp_lhnn.evaluation.target import compiled_target
@@ -24,7 +23,13 @@ from tfp_lhnn.sampling.sampling_run import (
     compiling_meanwhile,
     sampler_settings,
 )
-from tfp_lhnn.support.arguments import check_count, checked_hidden_units, stateless_seed
+from tfp_lhnn.support.arguments import (
+    check_count,
+    check_path,
+    checked_hidden_units,
+    stateless_seed,
+)
+from tfp_lhnn.support.arviz_import import az
 from tfp_lhnn.support.progress import ProgressReporter
 
 __all__ = ["sample"]

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import arviz as az
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -19,6 +18,7 @@ from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.posterior.inference_data import to_inference_data
 from tfp_lhnn.sampling.checkpoint import Checkpoint
 from tfp_lhnn.sampling.chunk_sampler import Chunk, ChunkSampler, SamplerSettings
+from tfp_lhnn.support.arviz_import import az
 from tfp_lhnn.support.progress import ProgressReporter
 
 __all__ = ["Plan", "SamplingRun", "compiling_meanwhile", "sampler_settings"]

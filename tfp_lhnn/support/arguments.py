@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["check_count", "checked_hidden_units", "checked_step_size", "stateless_seed"]
+__all__ = [
+    "check_count",
+    "check_float_dtype",
+    "check_network_seed",
+    "check_path",
+    "checked_hidden_units",
+    "checked_step_size",
+    "stateless_seed",
+]
 
 
 def check_count(name: str, value: Any, minimum: int) -> None:
@@ -20,6 +29,28 @@ def check_count(name: str, value: Any, minimum: int) -> None:
         raise TypeError(f"`{name}` is {value!r}; expected an int.")
     if value < minimum:
         raise ValueError(f"`{name}` is {value}; expected {minimum} or more.")
+
+
+def check_network_seed(seed: Any) -> None:
+    """Raises TypeError or ValueError unless a network's weights can be drawn by it."""
+    if seed is not None:
+        check_count("seed", seed, minimum=0)
+
+
+def check_float_dtype(name: str, dtype: str) -> None:
+    """Raises TypeError unless the name of a dtype is that of floating-point numbers."""
+    if not tf.as_dtype(dtype).is_floating:
+        raise TypeError(
+            f"`{name}` is {dtype}; expected floating-point numbers, such as float32."
+        )
+
+
+def check_path(name: str, value: Any) -> None:
+    """Raises TypeError unless `value` can be a path, ValueError if it is empty."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"`{name}` is {value!r}; expected a path: a str or a Path.")
+    if not os.fspath(value):
+        raise ValueError(f"`{name}` is empty; expected a path.")
 
 
 def checked_hidden_units(hidden_units: Any) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ def state_parts(state: Any, name: str = "state") -> list[tf.Tensor]:
 
     Raises:
       TypeError: If the state is a mapping or nested, has a part that is no
-        Tensor, or mixes dtypes.
+        Tensor of floating-point numbers, or mixes dtypes.
       ValueError: If the state is an empty list or tuple.
     """
     expected = "expected a Tensor, or a flat list or tuple of Tensors"
@@ -51,9 +51,15 @@ def state_parts(state: Any, name: str = "state") -> list[tf.Tensor]:
 
 def _to_tensor(value: Any, name: str, expected: str) -> tf.Tensor:
     try:
-        return tf.convert_to_tensor(value)
+        tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"`{name}` is a {type(value).__name__}; {expected}.") from error
+    if not tensor.dtype.is_floating:
+        raise TypeError(
+            f"`{name}` is {tensor.dtype.name}; expected floating-point numbers, such "
+            "as float32 or float64."
+        )
+    return tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +106,8 @@ class StateLayout:
             if shape.rank is None or not shape[batch_rank:].is_fully_defined():
                 raise ValueError(
                     f"`{part_name}` has shape {shape}; expected an event shape "
-                    f"(after {batch_rank} batch dimensions) known before running."
+                    f"(after {batch_rank} batch dimensions) known before running; "
+                    "say it by tf.ensure_shape, or in the `input_signature`."
                 )
             if shape.rank < batch_rank or not shape[:batch_rank].is_compatible_with(
                 parts[0].shape[:batch_rank]
