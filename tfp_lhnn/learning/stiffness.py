@@ -5,14 +5,14 @@ along a tail, such steps are always rejected: a chain never enters, and nothing 
 that it should have.
 """
 
-import functools
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfp_lhnn.network.fixed_network import NetworkForm, WhitenedWeights
 from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.support.compiled_cache import BuildOnce, CompiledFunction
 
 __all__ = ["largest_frequencies", "stable_step"]
 
@@ -60,28 +60,27 @@ def largest_frequencies(
         return np.ones(len(z))
     # Of few sizes, as each compiles.
     size = 2 ** math.ceil(math.log2(len(z)))
-    twin, iterate = _compiled(
-        network.dim, network.hidden_units, network.activation, size
-    )
-    twin.copy_layers(network)
+    form = NetworkForm.of(network)
+    iterate = _compiled.get(form, lambda: _compile(form))
     padded = (np.resize(x, (size, network.dim)) for x in (z, direction))
-    curvature = iterate(*(tf.constant(x, tf.float32) for x in padded))
+    curvature = iterate(
+        WhitenedWeights.of(network), *(tf.constant(x, form.dtype) for x in padded)
+    )
     return np.sqrt(curvature.numpy()[: len(z)].astype(np.float64))
 
 
 # Eagerly, op by op, this took half of the seconds of a fit to a simple posterior.
-@functools.lru_cache(maxsize=16)
-def _compiled(
-    dim: int, hidden_units: tuple[int, ...], activation: Any, size: int
-) -> tuple[LatentHNN, Any]:
-    # In the base's coordinates; takes over the layers of each network that comes.
-    twin = LatentHNN(dim, hidden_units, activation, base="diagonal", seed=0)
+_compiled = BuildOnce(16)
 
-    @tf.function(jit_compile=True, autograph=False)
-    def iterate(z: tf.Tensor, direction: tf.Tensor) -> tf.Tensor:
-        groups = twin.trainable_variables, twin.non_trainable_variables
-        weights = [[tf.convert_to_tensor(v) for v in group] for group in groups]
-        energy_and_gradient = twin.energy_function(*weights)
+
+def _compile(form: NetworkForm) -> CompiledFunction:
+    """The power iteration as a function of weights, points and directions."""
+    network = form.network()
+
+    def iterate(
+        weights: WhitenedWeights, z: tf.Tensor, direction: tf.Tensor
+    ) -> tf.Tensor:
+        energy_and_gradient = network.energy_function(*weights)
 
         def multiply(i: tf.Tensor, product: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             length = tf.norm(product, axis=-1, keepdims=True)
@@ -96,5 +95,4 @@ def _compiled(
         )
         return tf.norm(product, axis=-1)
 
-    rows = tf.TensorSpec([size, dim], tf.float32)
-    return twin, iterate.get_concrete_function(rows, rows)
+    return CompiledFunction(iterate, jit_compile=True)

@@ -1,6 +1,5 @@
 """NUTS on the network alone: what it costs is nothing of the target."""
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,8 +7,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lhnn.mcmc import LatentHNNDelayedAcceptanceSampler
+from tfp_lhnn.network.fixed_network import (
+    FixedNetwork,
+    NetworkForm,
+    WhitenedWeights,
+)
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.support.arviz_import import az
+from tfp_lhnn.support.compiled_cache import BuildOnce, CompiledFunction
 
 __all__ = ["NUM_DRAWS", "TARGET_ACCEPTANCE", "SurrogateRun", "run_surrogate_chain"]
 
@@ -46,76 +51,26 @@ class SurrogateRun(NamedTuple):
         return number / max(np.nanmin(ess), 1.0)
 
 
-class _TemperedNetwork:
-    """A network whose energy is divided by a temperature that can be set.
-
-    Args:
-        network: separable.
-    """
-
-    separable = True
-
-    def __init__(self, network: LatentHNN) -> None:
-        self.network = network
-        self.temperature = tf.Variable(1.0, trainable=False)
-        self.dim = network.dim
-
-    @property
-    def trainable_variables(self) -> list[Any]:
-        """Those of the network."""
-        return self.network.trainable_variables
-
-    @property
-    def non_trainable_variables(self) -> list[Any]:
-        """Those of the network and, last, the temperature."""
-        return [*self.network.non_trainable_variables, self.temperature]
-
-    def energy_function(self, trainable: Any, non_trainable: Any) -> Any:
-        """As `LatentHNN.energy_function`."""
-        *non_trainable, temperature = non_trainable
-        inner = self.network.energy_function(trainable, non_trainable)
-
-        def energy_and_gradient(
-            q: tf.Tensor, p: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            energy, gradient = inner(q, p)
-            beta = 1.0 / tf.cast(temperature, q.dtype)
-            return beta * energy, beta * gradient
-
-        return energy_and_gradient
-
-    def stateless_call(self, trainable: Any, non_trainable: Any, x: tf.Tensor) -> Any:
-        """Latents and the unchanged state, as Keras has it."""
-        energy, _ = self.energy_function(trainable, non_trainable)(x, x)
-        return energy[:, tf.newaxis], non_trainable
-
-    def log_prob(self, q: tf.Tensor) -> tf.Tensor:
-        """Log of the learned density at the temperature, up to a constant, `[n]`."""
-        weights = self.trainable_variables, self.non_trainable_variables
-        values = [[tf.convert_to_tensor(v) for v in group] for group in weights]
-        return -self.energy_function(*values)(q, q)[0]
+# One compilation serves all rounds of a fit, and all fits of the same shapes.
+_compiled = BuildOnce(8)
 
 
-# One compilation serves all rounds of a fit and all fits of the same shapes: the
-# weights are variables of a twin of the network, overwritten before each run.
-@functools.lru_cache(maxsize=8)
-def _compiled(
-    dim: int,
-    hidden_units: tuple[int, ...],
-    activation: Any,
-    num_chains: int,
-) -> tuple[_TemperedNetwork, Any]:
-    twin = _TemperedNetwork(
-        LatentHNN(dim, hidden_units, activation, base="diagonal", seed=0)
-    )
+def _compile(form: NetworkForm) -> CompiledFunction:
+    """The chain as a function of weights, temperature, start, steps and seed."""
+    network = form.network()
 
-    @tf.function(jit_compile=True, autograph=False)
     def run(
-        start: tf.Tensor, step_size: tf.Tensor, largest_step: tf.Tensor, seed: tf.Tensor
+        weights: WhitenedWeights,
+        temperature: tf.Tensor,
+        start: tf.Tensor,
+        step_size: tf.Tensor,
+        largest_step: tf.Tensor,
+        seed: tf.Tensor,
     ) -> Any:
+        fixed = FixedNetwork(network, weights, temperature)
         kernel = LatentHNNDelayedAcceptanceSampler(
-            twin.log_prob,
-            twin,
+            lambda q: -fixed.potential(q),
+            fixed,
             step_size,
             true_transition_probability=0.0,
         )
@@ -141,10 +96,7 @@ def _compiled(
         steps, leapfrogs = trace
         return draws, steps[-1], tf.reduce_mean(tf.cast(leapfrogs, tf.float32))
 
-    start, step = (tf.TensorSpec(s, tf.float32) for s in ([num_chains, dim], []))
-    return twin, run.get_concrete_function(
-        start, step, step, tf.TensorSpec([2], tf.int32)
-    )
+    return CompiledFunction(run, jit_compile=True)
 
 
 def run_surrogate_chain(
@@ -167,15 +119,14 @@ def run_surrogate_chain(
     Returns:
         The draws and the step size.
     """
-    twin, run = _compiled(
-        network.dim, network.hidden_units, network.activation, len(start)
-    )
-    twin.network.copy_layers(network)
-    twin.temperature.assign(temperature)
+    form = NetworkForm.of(network)
+    run = _compiled.get(form, lambda: _compile(form))
     draws, step, leapfrogs = run(
-        tf.constant(start, tf.float32),
-        tf.constant(min(_FIRST_STEP, largest_step), tf.float32),
-        tf.constant(largest_step, tf.float32),
+        WhitenedWeights.of(network),
+        tf.constant(temperature, form.dtype),
+        tf.constant(start, form.dtype),
+        tf.constant(min(_FIRST_STEP, largest_step), form.dtype),
+        tf.constant(largest_step, form.dtype),
         tf.constant(seed, tf.int32),
     )
     return SurrogateRun(draws.numpy(), float(step), float(leapfrogs))
