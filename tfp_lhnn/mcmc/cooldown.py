@@ -111,7 +111,7 @@ class CooldownMonitor(NoMonitor):
         )
         kinetic = kinetic_energy(end.momentum, self.inverse_mass)
         network_error = self._network_error(reference, end, network_energy, kinetic)
-        error = reference.energy_error(log_prob, kinetic) - reference.log_height
+        error = reference.energy_error(log_prob, kinetic) + reference.log_height
         # Negated so that an energy that is not a number fires too.
         fires = by_network & ~(error <= self.max_hnn_energy_diff)
         in_fallback = state.in_fallback | fires

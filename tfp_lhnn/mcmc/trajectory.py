@@ -289,7 +289,7 @@ def _slice_errors(leaf: Leaf, reference: Reference) -> tf.Tensor:
     # A gradient or position that is not finite makes the kinetic energy so too.
     errors = leaf.errors
     infinity = tf.constant(float("inf"), errors.dtype)
-    return tf.where(tf.math.is_finite(errors), errors - reference.log_height, infinity)
+    return tf.where(tf.math.is_finite(errors), errors + reference.log_height, infinity)
 
 
 def _add_to_proposal(
