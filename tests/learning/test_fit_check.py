@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn.evaluation.gradient_ledger import Evaluated
+from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
 from tfp_lhnn.evaluation.target import BLOCK
 from tfp_lhnn.learning.fit_check import check
-from tfp_lhnn.learning.pilot import PilotPoints
 from tfp_lhnn.learning.stiffness import largest_frequencies, stable_step
 from tfp_lhnn.learning.surrogate_chain import SurrogateRun
 from tfp_lhnn.learning.tail_search import Mass
@@ -38,7 +37,8 @@ class MarchingPilot:
 
     cost = CHAINS * LEAVES
 
-    def __init__(self, log_prob, factor, largest_step=np.inf):
+    def __init__(self, ledger, log_prob, factor, largest_step=np.inf):
+        self._ledger = ledger
         self._log_prob = log_prob
         self._factor = factor
         self._largest_step = largest_step
@@ -62,10 +62,11 @@ class MarchingPilot:
         is_stable = np.max(pace.step) <= self._largest_step
         if not is_stable:
             end[:] = np.nan
-        self.last_points = PilotPoints(
+        points = EvaluatedPoints(
             end, self._log_prob(end), np.zeros_like(end), np.arange(len(end))
         )
-        return np.full(CHAINS, float(is_stable))
+        self._ledger.add(points)
+        return np.full(CHAINS, float(is_stable)), points
 
 
 def gaussian(position):
@@ -86,30 +87,30 @@ def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradi
     draws = np.random.default_rng(1).standard_normal((64, 16, 2))
     run = SurrogateRun(draws, 0.5, 7.0)
     target = Target(log_prob)
-    evaluated = Evaluated(target, budget)
+    ledger = GradientLedger(target, budget)
     start = np.zeros((BLOCK, 2))
-    evaluated.add(PilotPoints(start, start[:, 0], start, np.zeros(BLOCK, int)))
-    pilot = MarchingPilot(log_prob, factor, largest_step)
+    ledger.add(EvaluatedPoints(start, start[:, 0], start, np.zeros(BLOCK, int)))
+    pilot = MarchingPilot(ledger, log_prob, factor, largest_step)
     generator = np.random.default_rng(2)
     result = check(
         LatentHNN(2, (4,)),  # untrained: its base, a standard normal density
         run,
         run,
         pilot,
-        evaluated,
+        ledger,
         4 * BLOCK,
         expedition_gradients,
         generator,
         [Mass(draws.reshape(-1, 2), np.ones(64 * 16))],
     )
-    return result, pilot, evaluated, target
+    return result, pilot, ledger, target
 
 
 def test_a_target_that_the_network_knows_is_looked_at_once():
-    result, pilot, evaluated, target = run_check(gaussian, 1.5, 10_000)
+    result, pilot, ledger, target = run_check(gaussian, 1.5, 10_000)
     assert pilot.runs == [True]
     assert target.count == 4 * BLOCK
-    assert evaluated.num_gradients == 5 * BLOCK + pilot.cost
+    assert ledger.num_gradients == 5 * BLOCK + pilot.cost
     assert len(result.position) == 4 * BLOCK + pilot.cost
     assert result.num_own == 3 * BLOCK
     # The network is in float32, and the energies are below ten.
@@ -121,7 +122,7 @@ def test_a_target_that_the_network_knows_is_looked_at_once():
     ("affordable", "factor", "expected"), [(0, 1.2, 4), (6, 1.13, 6)]
 )
 def test_trajectories_go_on_as_long_as_they_get_out(affordable, factor, expected):
-    result, pilot, evaluated, _ = run_check(
+    result, pilot, ledger, _ = run_check(
         heavy_tailed, factor, 10_000, expedition_gradients=affordable * CHAINS * LEAVES
     )
     # All that the check may cost, and only the first time without the hot ones.
@@ -130,7 +131,7 @@ def test_trajectories_go_on_as_long_as_they_get_out(affordable, factor, expected
     assert result.quality.is_open
     assert result.quality.escaped > 0.1
     assert not result.quality.is_good
-    assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
+    assert ledger.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
     # Each run began where the last one ended, beyond five sds pushed outwards.
     assert np.max(np.abs(result.position)) > 2.0 * factor ** len(pilot.runs)
     np.testing.assert_allclose(np.abs(pilot.paces[-1].push), [[3.0, 0.0]] * CHAINS)
@@ -168,14 +169,14 @@ def test_trajectories_do_not_run_away_from_what_the_network_visits():
 
 
 def test_trajectories_that_diverge_have_seen_nothing():
-    result, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, 10_000, largest_step=0.2)
+    result, pilot, ledger, _ = run_check(heavy_tailed, 1.5, 10_000, largest_step=0.2)
     # Of a curvature of one: too long twice, then short enough to see the tail.
     steps = [np.max(pace.step) for pace in pilot.paces]
     np.testing.assert_allclose(steps[:3], [0.9, 0.4, 0.16], rtol=1e-3)
     assert result.quality.escaped > 0.1
     assert not result.quality.is_good
-    # What they evaluated is paid for all the same.
-    assert evaluated.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
+    # What they have evaluated is paid for all the same.
+    assert ledger.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
 
 
 def test_a_network_is_not_good_if_all_trajectories_diverge():
@@ -197,9 +198,9 @@ def test_wells_that_only_a_network_has_are_no_mass():
 def test_the_budget_ends_an_expedition(spare):
     cost = CHAINS * LEAVES
     budget = 5 * BLOCK + spare * cost + cost - 1
-    _, pilot, evaluated, _ = run_check(heavy_tailed, 1.5, budget)
+    _, pilot, ledger, _ = run_check(heavy_tailed, 1.5, budget)
     assert len(pilot.runs) == spare
-    assert evaluated.left == cost - 1
+    assert ledger.left == cost - 1
 
 
 def hilly_network(dim, seed):

@@ -2,14 +2,11 @@
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
-from tfp_lhnn.learning.pilot import (
-    NUM_LEAPFROG_STEPS,
-    Pace,
-    Pilot,
-    compile_trajectories,
-)
+from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
+from tfp_lhnn.evaluation.target import CompiledTarget
+from tfp_lhnn.learning.pilot import NUM_LEAPFROG_STEPS, Pace, Pilot
+from tfp_lhnn.model.model import as_model
 from tfp_lhnn.network.gaussian_base import GaussianBase
 
 CHAINS = 64
@@ -20,47 +17,39 @@ def log_prob(position):
     return -0.5 * tf.reduce_sum((position / [1.0, 0.1]) ** 2, axis=-1)
 
 
-def evaluate(position):
-    position = tf.constant(position)
-    return [x.numpy() for x in tfp.math.value_and_gradient(log_prob, position)]
-
-
 def run_once(step):
-    """Starts, the pilot after one trajectory of given steps, and the acceptance."""
+    """Starts, the pilot after one trajectory, its acceptance and its points."""
     rng = np.random.default_rng(3)
     starts = (rng.normal(size=(CHAINS, 2)) * [1.0, 0.1]).astype(np.float32)
-    pilot = Pilot(
-        compile_trajectories(log_prob, jit_compile=False),
-        evaluate,
-        starts,
-        rng,
-        dense=False,
-        temperature=1.5,
-    )
+    target = CompiledTarget(as_model(log_prob, starts), jit_compile=False)
+    ledger = GradientLedger(target, budget=10_000)
+    pilot = Pilot(ledger, starts, rng, dense=False, temperature=1.5)
     plain = GaussianBase(np.zeros(2), np.ones(2))
-    acceptance = pilot.run(Pace(plain, np.full(CHAINS, step), np.zeros((CHAINS, 2))))
-    return starts, pilot, acceptance
+    pace = Pace(plain, np.full(CHAINS, step), np.zeros((CHAINS, 2)))
+    acceptance, points = pilot.run(pace)
+    # What was evaluated is kept, wherever it lies, and paid for.
+    assert pilot.num_gradients == CHAINS * (1 + NUM_LEAPFROG_STEPS)
+    assert ledger.num_gradients == ledger.num_evaluations == pilot.num_gradients
+    np.testing.assert_array_equal(ledger.points.log_prob[CHAINS:], points.log_prob)
+    return starts, pilot, acceptance, points
 
 
 def test_chains_do_not_go_where_a_diverging_trajectory_leads():
     # Three times as long as leapfrog is stable at: energies grow a thousandfold from
     # leaf to leaf, and are finite all the same.
-    starts, pilot, acceptance = run_once(0.6)
-    points = pilot.last_points
+    starts, pilot, acceptance, points = run_once(0.6)
     assert np.all(np.isfinite(points.log_prob))
     assert np.median(points.log_prob) < -1e6
     assert np.median(acceptance) < 0.01
     stays = np.all(pilot.position == starts, axis=-1)
     assert np.mean(stays) > 0.95
     # Those that move do so to a leaf about as likely as their start.
-    log_prob_now = evaluate(pilot.position)[0]
-    assert np.min(log_prob_now - evaluate(starts)[0]) > -20.0
-    # What was evaluated is kept, wherever it lies.
-    assert pilot.num_gradients == CHAINS * (1 + NUM_LEAPFROG_STEPS)
+    gain = log_prob(pilot.position) - log_prob(starts)
+    assert np.min(gain) > -20.0
 
 
 def test_chains_move_if_steps_are_stable():
-    starts, pilot, acceptance = run_once(0.05)
+    starts, pilot, acceptance, _ = run_once(0.05)
     assert np.median(acceptance) > 0.9
     # Of nine points of equal weight the start is one.
     stays = np.all(pilot.position == starts, axis=-1)

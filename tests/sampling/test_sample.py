@@ -18,11 +18,11 @@ from scipy import stats
 
 import tfp_lhnn
 from tfp_lhnn.evaluation.target import CompiledTarget
-from tfp_lhnn.learning import surrogate_chain
+from tfp_lhnn.learning import stiffness, surrogate_chain
 from tfp_lhnn.model.model import as_model
-from tfp_lhnn.network import training_loop
+from tfp_lhnn.network.fixed_network import NetworkForm
 from tfp_lhnn.sampling import checkpoint
-from tfp_lhnn.sampling.chunk_sampler import ChunkSampler
+from tfp_lhnn.sampling.chunk_sampler import ChunkSampler, compiled_sampler
 from tfp_lhnn.sampling.sampling_run import sampler_settings
 
 from ..counting_target import CountingTarget, funnel, skewed
@@ -160,6 +160,13 @@ def run_traced(target, seed, **kwargs):
     )
 
 
+def num_compiled_functions():
+    return [
+        sum(function.num_traces for function in cache.values())
+        for cache in (surrogate_chain._compiled, stiffness._compiled)
+    ]
+
+
 @pytest.mark.parametrize("method", ["delayed_acceptance", "nuts"])
 def test_compiling_ahead_evaluates_nothing_and_is_what_a_run_needs(method):
     target = CountingTarget()
@@ -168,26 +175,26 @@ def test_compiling_ahead_evaluates_nothing_and_is_what_a_run_needs(method):
     network = tfp_lhnn.LatentHNN(2, SMALL, seed=1)
     settings = sampler_settings(50, 3, method)
     before = target.evaluations
-    sampler = ChunkSampler(compiled, network, settings)
-    sampler.compile()
+    shared = compiled_sampler(compiled, NetworkForm.of(network), settings)
+    shared.compile()
     assert target.evaluations == before
-    traces = sampler._run.experimental_get_tracing_count()
-    sampler.load(network, 0.5, 2)
-    carry = sampler.start(np.zeros([3, 2], np.float32))
+    sampler = ChunkSampler(compiled, network, 0.5, 2, settings)
+    carry, log_prob = sampler.start(np.zeros([3, 2], np.float32))
+    np.testing.assert_allclose(log_prob, skewed(np.zeros([3, 2], np.float32)))
     chunk = sampler.run(carry, tf.constant([1, 2]), 0, np.zeros(10, bool))
     assert chunk.position.shape == (10, 3, 2)
-    assert sampler._run.experimental_get_tracing_count() == traces == 1
+    assert shared.run.num_traces == 1
 
 
 def test_a_second_run_compiles_nothing():
-    caches = (training_loop._compiled_steps, surrogate_chain._compiled)
     target = Traces()
     first = run_traced(target, 1)
-    traces, misses = target.count, [cache.cache_info().misses for cache in caches]
+    traces, num_compiled = target.count, num_compiled_functions()
     second = run_traced(target, 2)
-    # Only what is not compiled sees it again: the shape of the state, the starts.
-    assert target.count - traces <= 4
-    assert [cache.cache_info().misses for cache in caches] == misses
+    # Only what is not compiled sees it again: the shape of the state, whether it has a
+    # gradient, whether it has the values that it had, the starts.
+    assert target.count - traces <= 5
+    assert num_compiled_functions() == num_compiled
     assert np.any(second.posterior["x"] != first.posterior["x"])
     again = run_traced(target, 1)
     np.testing.assert_array_equal(again.posterior["x"], first.posterior["x"])

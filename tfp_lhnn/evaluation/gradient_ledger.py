@@ -39,11 +39,19 @@ class GradientLedger:
     Args:
         target: the target that is asked.
         budget: most gradients to evaluate.
+        num_densities: densities without a gradient that were evaluated before.
+
+    Attributes:
+        target: the target that is asked.
+        budget: most gradients to evaluate.
     """
 
-    def __init__(self, target: CompiledTarget, budget: int) -> None:
+    def __init__(
+        self, target: CompiledTarget, budget: int, num_densities: int = 0
+    ) -> None:
         self.target = target
-        self._budget = budget
+        self.budget = budget
+        self._num_densities = num_densities
         self._entries: list[EvaluatedPoints] = []
 
     @property
@@ -52,9 +60,18 @@ class GradientLedger:
         return sum(len(points.log_prob) for points in self._entries)
 
     @property
+    def num_evaluations(self) -> int:
+        """Densities evaluated so far, those with a gradient included."""
+        return self._num_densities + self.num_gradients
+
+    def count_densities(self, number: int) -> None:
+        """Counts densities that were evaluated without a gradient."""
+        self._num_densities += number
+
+    @property
     def left(self) -> int:
         """Gradients that are left of the budget."""
-        return self._budget - self.num_gradients
+        return self.budget - self.num_gradients
 
     @property
     def points(self) -> EvaluatedPoints:

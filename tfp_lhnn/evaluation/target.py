@@ -1,13 +1,14 @@
-"""A model's density in compiled functions, kept for the next call with the same model.
+"""The target as compiled functions, which later runs of the same density use again.
 
 Compiling a target costs seconds, running it often less. A second `fit` or `sample` of
-the same model in a process finds its functions here.
+the same density in a process finds its functions here.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lhnn.model.model import Model
+from tfp_lhnn.support.compiled_cache import BuildOnce, CompiledFunction
 
 __all__ = ["BLOCK", "CompiledTarget", "compiled_target"]
 
@@ -26,7 +28,7 @@ _MODELS_KEPT = 4
 
 
 class CompiledTarget:
-    """The compiled functions of one model.
+    """The compiled functions of one density. Many runs may share it.
 
     Args:
         model: its density is compiled; its initial states play no part.
@@ -36,7 +38,7 @@ class CompiledTarget:
         log_prob: the density, not compiled, `[n, dim] -> [n]`.
         jit_compile: whether XLA compiles.
         dtype: of positions.
-        samplers: compiled samplers by their settings; see `sampling`.
+        dim: number of coordinates.
     """
 
     def __init__(self, model: Model, jit_compile: bool) -> None:
@@ -44,25 +46,26 @@ class CompiledTarget:
         self.jit_compile = jit_compile
         self.dtype = model.dtype
         self.dim = model.dim
-        self._compiled: dict[Any, Any] = {}
-        self.samplers: dict[Any, Any] = {}
-        self._value_and_gradient = tf.function(
+        self._compiled = BuildOnce()
+        self._value_and_gradient = CompiledFunction(
             lambda q: tfp.math.value_and_gradient(model.log_prob, q),
             jit_compile=jit_compile,
-            autograph=False,
         )
 
-    def compiled(self, name: str, make: Callable[[], Any]) -> Any:
-        """What `make` compiles of this target, made once."""
-        if name not in self._compiled:
-            self._compiled[name] = make()
-        return self._compiled[name]
+    def compiled(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What somebody compiles of this target, made once.
+
+        Args:
+            key: tells it from whatever else is compiled of this target.
+            make: makes it.
+        """
+        return self._compiled.get(key, make)
 
     def evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log density and its gradient at points, `[n, dim] -> [n]`, `[n, dim]`.
 
         Args:
-            position: all in one call; the fewer different `n` there are, the better.
+            position: all in one call. Every new `n` is compiled.
         """
         try:
             value, gradient = self._value_and_gradient(
@@ -75,6 +78,14 @@ class CompiledTarget:
                 )
             raise
         return value.numpy(), gradient.numpy()
+
+
+class _Kept:
+    """A compiled target, and the values by which its density is known again."""
+
+    def __init__(self, target: CompiledTarget, probe: np.ndarray) -> None:
+        self.target = target
+        self.probe = probe
 
 
 class _Identity:
@@ -90,16 +101,23 @@ class _Identity:
         return isinstance(other, _Identity) and self._thing is other._thing
 
 
-_kept: collections.OrderedDict[Any, CompiledTarget] = collections.OrderedDict()
+_kept: collections.OrderedDict[Hashable, _Kept] = collections.OrderedDict()
+_lock = threading.Lock()
 
 
 def compiled_target(
-    model: Model, pins: Mapping[str, Any], jit_compile: bool
+    model: Model, probe: np.ndarray, pins: Mapping[str, Any], jit_compile: bool
 ) -> CompiledTarget:
     """The functions of a model, from the last few models if they are there.
 
+    A graph keeps what the density read when it was traced: a global, an attribute, an
+    array. So functions are used again only if the density, evaluated afresh, has the
+    very values that it had then. A target whose values differ from call to call is
+    compiled anew each time.
+
     Args:
         model: made of `model.source` and `pins`.
+        probe: `model.probe()`, of today.
         pins: the very objects; equal values in other arrays are another model.
         jit_compile: whether XLA compiles.
     """
@@ -116,9 +134,11 @@ def compiled_target(
         model.dtype,
         jit_compile,
     )
-    if key not in _kept:
-        _kept[key] = CompiledTarget(model, jit_compile)
-        while len(_kept) > _MODELS_KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+    with _lock:
+        kept = _kept.get(key)
+        if kept is None or not np.array_equal(kept.probe, probe, equal_nan=True):
+            kept = _kept[key] = _Kept(CompiledTarget(model, jit_compile), probe)
+            while len(_kept) > _MODELS_KEPT:
+                _kept.popitem(last=False)
+        _kept.move_to_end(key)
+    return kept.target

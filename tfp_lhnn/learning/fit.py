@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfp_lhnn.evaluation.target import CompiledTarget, compiled_target
+from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
+from tfp_lhnn.evaluation.target import compiled_target
 from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.learning.fit_run import FitRun, least_budget
 from tfp_lhnn.model.model import Model, as_model
 from tfp_lhnn.support.arguments import check_count, checked_hidden_units, stateless_seed
 from tfp_lhnn.support.progress import ProgressReporter
 
-__all__ = ["fit", "fit_model"]
+__all__ = ["check_learnable", "fit", "fit_model"]
 
 
 def fit(
@@ -62,43 +63,59 @@ def fit(
         ValueError: if the budget is too small, or no start has a finite density; the
             message names the argument.
     """
+    check_count("gradient_budget", gradient_budget, 1)
+    hidden_units = checked_hidden_units(hidden_units)
+    words = stateless_seed(seed, "fit")
     model = as_model(target_log_prob_fn, initial_state)
-    model.check_gradient()
+    check_learnable(model, gradient_budget)
+    # What a model that the user made has evaluated before is not this fit's.
+    spent = 0 if model is target_log_prob_fn else model.num_evaluations
+    probe = model.probe()
+    target = compiled_target(model, probe.log_prob, {}, jit_compile)
     return fit_model(
         model,
-        compiled_target(model, {}, jit_compile),
-        gradient_budget,
-        seed=seed,
+        GradientLedger(target, gradient_budget, spent + probe.num_evaluations),
+        words=words,
         hidden_units=hidden_units,
         reporter=ProgressReporter(progress),
     )
 
 
-def fit_model(
-    model: Model,
-    target: CompiledTarget,
-    gradient_budget: int,
-    *,
-    seed: Any,
-    hidden_units: tuple[int, ...],
-    reporter: ProgressReporter,
-) -> Fit:
-    """`fit` of a `Model` whose functions are compiled."""
-    check_count("gradient_budget", gradient_budget, 1)
-    hidden_units = checked_hidden_units(hidden_units)
+def check_learnable(model: Model, gradient_budget: int) -> None:
+    """Refuses what `fit` can't learn from; evaluates nothing.
+
+    Args:
+        model: the model.
+        gradient_budget: most true gradients to evaluate.
+
+    Raises:
+        ValueError: if the model has no gradient, or the budget is too small.
+    """
     least = least_budget(model.dim)
     if gradient_budget < least:
         raise ValueError(
             f"`gradient_budget` is {gradient_budget}; a model of {model.dim} "
             f"dimensions needs {least} or more."
         )
-    words = stateless_seed(seed, "fit").numpy().view(np.uint32)
-    run = FitRun(
-        model,
-        target,
-        gradient_budget,
-        np.random.default_rng(words),
-        hidden_units,
-        reporter,
-    )
-    return run.result()
+    model.check_gradient()
+
+
+def fit_model(
+    model: Model,
+    ledger: GradientLedger,
+    *,
+    words: tf.Tensor,
+    hidden_units: tuple[int, ...],
+    reporter: ProgressReporter,
+) -> Fit:
+    """`fit` of a `Model`, with arguments that have been checked.
+
+    Args:
+        model: the model.
+        ledger: with the target's compiled functions and the budget.
+        words: of `stateless_seed`, `[2]` int32.
+        hidden_units: as in `fit`.
+        reporter: of progress.
+    """
+    generator = np.random.default_rng(words.numpy().view(np.uint32))
+    return FitRun(model, ledger, generator, hidden_units, reporter).result()

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
-from tfp_lhnn.evaluation.target import BLOCK, CompiledTarget
+from tfp_lhnn.evaluation.target import BLOCK
 from tfp_lhnn.learning.fit_check import Check, check
 from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE, Fit, Round, fit_message
 from tfp_lhnn.learning.pilot import NUM_LEAPFROG_STEPS, Pilot
@@ -82,22 +82,19 @@ class FitRun:
     def __init__(
         self,
         model: Model,
-        target: CompiledTarget,
-        budget: int,
+        ledger: GradientLedger,
         generator: np.random.Generator,
         hidden_units: tuple[int, ...],
         reporter: ProgressReporter,
     ) -> None:
         self._began = time.perf_counter()
         self._model = model
-        self._target = target
-        self._budget = budget
+        self._ledger = ledger
+        self._budget = ledger.budget
         self._generator = generator
         self._hidden_units = hidden_units
         self._reporter = reporter
         self._rounds: list[Round] = []
-        self._evaluations_before = model.num_evaluations
-        self._ledger = GradientLedger(target, budget)
         self._masses: collections.deque[Mass] = collections.deque(maxlen=_NUM_MASSES)
 
     def result(self) -> Fit:
@@ -114,6 +111,7 @@ class FitRun:
         began = time.perf_counter()
         budget, dim = self._budget, self._model.dim
         starts = self._model.starts(_NUM_PILOT_CHAINS, new_seed(self._generator))
+        self._ledger.count_densities(starts.num_evaluations)
         pilot = Pilot(
             self._ledger,
             starts.position,
@@ -318,9 +316,7 @@ class FitRun:
             data=data,
             rounds=tuple(self._rounds),
             num_gradients=self._ledger.num_gradients,
-            num_evaluations=self._ledger.num_gradients
-            + self._model.num_evaluations
-            - self._evaluations_before,
+            num_evaluations=self._ledger.num_evaluations,
             gradient_budget=self._budget,
             energy_error=quality.energy_error,
             acceptance=quality.acceptance,

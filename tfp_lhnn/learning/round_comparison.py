@@ -109,7 +109,10 @@ class Checked(NamedTuple):
         """
         residual = self.check.residual[: self.check.num_own]
         # Cut off at the typical weight: a few points must not make up all the states.
-        share = target_shares(np.fmax(residual, np.nanmedian(residual)))
+        finite = np.isfinite(residual)
+        cut = np.fmax(residual, np.median(residual[finite]))
+        # Where the target has no density no chain may start.
+        share = target_shares(np.where(finite, cut, np.inf))
         chosen = generator.choice(len(share), NUM_CHAINS, p=share)
         return self.check.position[chosen]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,11 @@ from tfp_lhnn.model.target_density import TargetDensity
 from tfp_lhnn.support.arguments import check_count, stateless_seed
 from tfp_lhnn.support.target_calls import missing_gradient
 
-__all__ = ["Model", "Starts", "as_model"]
+__all__ = ["Model", "Probe", "Starts", "as_model"]
+
+# Of the points of a probe from the initial state. The widest may be outside of the
+# support; the narrowest hardly ever is.
+_DISTANCES = (1.0, 0.1, 0.01)
 
 _JointDistribution = tfp.distributions.JointDistribution
 _Pinned = tfp.experimental.distributions.JointDistributionPinned
@@ -66,6 +70,19 @@ def as_model(
     return Model.from_target(model, initial_state)
 
 
+class Probe(NamedTuple):
+    """By which a density is known again.
+
+    Attributes:
+      log_prob: Log densities at fixed points, `[n]`, in the model's dtype. Some may not
+        be finite.
+      num_evaluations: Densities evaluated.
+    """
+
+    log_prob: np.ndarray
+    num_evaluations: int
+
+
 class Model:
     """A density on `R^dim`, and the way between its points and the user's variables.
 
@@ -78,7 +95,7 @@ class Model:
       shapes: The shape of one draw of each variable, by name.
       source: The callable or the joint distribution that the density comes from.
       num_evaluations: Densities that this object has evaluated on its own account so
-        far: to check the model, in `starts` and in `fingerprint`.
+        far: to check the model, in `starts` and in `probe`.
     """
 
     def __init__(self, density: Density, initial_state: Any) -> None:
@@ -103,7 +120,6 @@ class Model:
             raise ValueError("the state has no coordinates; expected one or more.")
         # The user's starts, [m, dim].
         self._given = None if initial_state is None else self.to_flat(initial_state)
-        self._fingerprint: str | None = None
 
     @staticmethod
     def from_target(
@@ -311,26 +327,32 @@ class Model:
         return evaluate(self._density, q)
 
     def fingerprint(self) -> str:
-        """Identifies the model, across processes, by what can be seen of it.
+        """Identifies the model, across processes, by all that can be seen of its form.
 
-        Seen are names, shapes, dtype, distributions and bijectors, initial states and
-        pins bit by bit, and the density to about 1e-5 of its value at three fixed
-        points near the first initial state (or the origin). Not seen: what changes the
-        density there less than that (one datum among millions, in a closure) or only
-        elsewhere, and its cost. The first call costs three evaluations, later ones
-        none.
+        Seen are names, shapes, dtype, distributions and bijectors, initial states, and
+        pins bit by bit. Values of the density are not; see `probe`.
         """
-        if self._fingerprint is None:
-            centre = np.zeros(self.dim) if self._given is None else self._given[0]
-            # At three distances, as the widest may be outside the support.
-            noise = np.random.default_rng(5).standard_normal((3, self.dim))
-            values = self._evaluate(centre + noise * [[1.0], [0.1], [0.01]])
-            signature = [
-                repr((self.shapes, self.dtype.name, self._density.layout.event_shapes)),
-                *self._density.signature(),
-                "none" if self._given is None else digest(self._given),
-                *(f"{value:.4e}" for value in values.tolist()),
-            ]
-            text = "\n".join(signature).encode()
-            self._fingerprint = hashlib.sha256(text).hexdigest()
-        return self._fingerprint
+        signature = [
+            repr((self.shapes, self.dtype.name, self._density.layout.event_shapes)),
+            *self._density.signature(),
+            "none" if self._given is None else digest(self._given),
+        ]
+        return hashlib.sha256("\n".join(signature).encode()).hexdigest()
+
+    def probe(self) -> Probe:
+        """Evaluates the density afresh at a few fixed points.
+
+        The points lie near the first initial state (or the origin). If the density is
+        finite at none of them, they are starts that are found for this purpose. Two
+        densities with the same values here are taken for the same, so a change that
+        shows only elsewhere is not seen.
+        """
+        centre = np.zeros(self.dim) if self._given is None else self._given[0]
+        noise = np.random.default_rng(5).standard_normal((len(_DISTANCES), self.dim))
+        values = self._evaluate(centre + noise * np.reshape(_DISTANCES, [-1, 1]))
+        num_evaluations = len(values)
+        if not np.isfinite(values).any():
+            starts = self.starts(len(_DISTANCES), seed=5)
+            values = starts.log_prob
+            num_evaluations += starts.num_evaluations
+        return Probe(values, num_evaluations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -10,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import compiled_target
-from tfp_lhnn.learning.fit import fit_model
+from tfp_lhnn.learning.fit import check_learnable, fit_model
 from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.model.model import as_model
 from tfp_lhnn.network.latent_hnn import LatentHNN
@@ -102,32 +104,47 @@ def sample(
         OSError: if the checkpoint cannot be written; what is finished stays readable.
     """
     began = time.perf_counter()
-    check_count("n_draws", n_draws, 1)
-    check_count("n_chains", n_chains, 1)
-    check_count("num_burnin_draws", num_burnin_draws, 0)
-    checked_hidden_units(hidden_units)
-    if method not in _METHODS:
-        raise ValueError(f"`method` is {method!r}; expected one of {_METHODS}.")
+    _check_arguments(n_draws, n_chains, num_burnin_draws, gradient_budget, method)
+    hidden_units = checked_hidden_units(hidden_units)
     if fit is not None and not isinstance(fit, Fit):
         raise TypeError(f"`fit` is a {type(fit).__name__}; expected a tfp_lhnn.Fit.")
     if checkpoint is not None:
         check_path("checkpoint", checkpoint)
+    words = stateless_seed(seed, "sample")
     density = as_model(model, initial_state, pins)
     if fit is None:
-        density.check_gradient()
-    if fit is not None and fit.network.dim != density.dim:
+        check_learnable(density, gradient_budget)
+    elif fit.network.dim != density.dim:
         raise ValueError(
             f"`fit` is of a model of {fit.network.dim} dimensions; this one has "
             f"{density.dim}."
         )
-    target = compiled_target(density, pins, jit_compile)
+    # What a model that the user made has evaluated before is not this run's.
+    spent = 0 if density is model else density.num_evaluations
+    probe = density.probe()
+    spent += probe.num_evaluations
+    target = compiled_target(density, probe.log_prob, pins, jit_compile)
     reporter = ProgressReporter(progress)
-    words = stateless_seed(seed, "sample")
-    store = None
-    if checkpoint is not None:
-        store = Checkpoint(
-            checkpoint,
-            {
+
+    def make_fit() -> Fit:
+        number = n_draws + num_burnin_draws
+        with compiling_meanwhile(
+            target,
+            LatentHNN(density.dim, hidden_units, seed=0),
+            sampler_settings(number, n_chains, method),
+        ):
+            return fit_model(
+                density,
+                GradientLedger(target, gradient_budget, spent),
+                words=stateless_seed(words, "fit"),
+                hidden_units=hidden_units,
+                reporter=reporter,
+            )
+
+    with contextlib.ExitStack() as stack:
+        store = None
+        if checkpoint is not None:
+            identity: dict[str, str | int | float] = {
                 "model": density.fingerprint(),
                 "seed": " ".join(str(word) for word in words.numpy()),
                 "network": _network_identity(fit, hidden_units),
@@ -137,73 +154,73 @@ def sample(
                 "n_draws": n_draws,
                 "num_burnin_draws": num_burnin_draws,
                 "jit_compile": int(jit_compile),
-            },
-        )
-
-    def make_fit() -> Fit:
-        number = n_draws + num_burnin_draws
-        with compiling_meanwhile(
-            target,
-            LatentHNN(density.dim, checked_hidden_units(hidden_units), seed=0),
-            sampler_settings(number, n_chains, method),
-        ):
-            return fit_model(
-                density,
-                target,
-                gradient_budget,
-                seed=words,
-                hidden_units=hidden_units,
-                reporter=reporter,
-            )
-
-    is_own = fit is None
-    if fit is None:
-        fit = _stored_fit(store, make_fit) if store is not None else make_fit()
-    run = SamplingRun(
-        density,
-        target,
-        fit,
-        Plan.of(
+            }
+            store = stack.enter_context(Checkpoint(checkpoint, identity))
+        is_own = fit is None
+        if fit is None:
+            fit = _own_fit(store, make_fit)
+        plan = Plan.of(
             n_draws, num_burnin_draws, n_chains, method, gradient_budget, fit, is_own
-        ),
-        words,
-        store,
-        reporter,
-    )
-    began_sampling = time.perf_counter()
-    draws = run.draws()
-    ended = time.perf_counter()
+        )
+        run = SamplingRun(density, target, fit, plan, words, store, reporter)
+        began_sampling = time.perf_counter()
+        draws = run.draws()
+        ended = time.perf_counter()
     posterior = run.inference_data(
         draws,
         keep_warmup,
         {
             "method": method,
             "gradient_budget": gradient_budget,
-            # Of a fit that was given too: somebody has paid for it.
-            "fit_gradients": fit.num_gradients,
-            "fit_evaluations": fit.num_evaluations,
-            "fit_is_good": int(fit.is_good),
-            "fit_is_confirmed": int(fit.is_confirmed),
-            "fit_message": fit.message,
-            "fit_energy_error": fit.energy_error,
-            "fit_acceptance": fit.acceptance,
-            "num_surrogate_transitions": fit.num_surrogate_transitions,
-            "nuts_gradients_per_effective_sample": (
-                fit.nuts_gradients_per_effective_sample
-            ),
+            **_fit_attrs(fit),
             "seconds": ended - began,
             "seconds_fit": began_sampling - began,
             "seconds_sampling": ended - began_sampling,
         },
     )
+    # Beside the fit and the chains: checks of the model, and starts that were replaced.
+    beside = run.num_evaluations + (0 if is_own else spent)
+    posterior.attrs["target_evaluations"] += beside
     # Cumulative tallies and the like, which the posterior holds in another form.
     del draws
     warn(summarize(posterior), stacklevel=3)
     return posterior
 
 
-def _stored_fit(store: Checkpoint, make: Callable[[], Fit]) -> Fit:
-    """The fit of the run that is resumed, or a new one, stored before it is used."""
+def _check_arguments(
+    n_draws: int,
+    n_chains: int,
+    num_burnin_draws: int,
+    gradient_budget: int,
+    method: str,
+) -> None:
+    check_count("n_draws", n_draws, 1)
+    check_count("n_chains", n_chains, 1)
+    check_count("num_burnin_draws", num_burnin_draws, 0)
+    check_count("gradient_budget", gradient_budget, 1)
+    if method not in _METHODS:
+        raise ValueError(f"`method` is {method!r}; expected one of {_METHODS}.")
+
+
+def _fit_attrs(fit: Fit) -> dict[str, Any]:
+    """What the posterior says of a fit; of one that was given too: it was paid for."""
+    return {
+        "fit_gradients": fit.num_gradients,
+        "fit_evaluations": fit.num_evaluations,
+        "fit_is_good": int(fit.is_good),
+        "fit_is_confirmed": int(fit.is_confirmed),
+        "fit_message": fit.message,
+        "fit_energy_error": fit.energy_error,
+        "fit_acceptance": fit.acceptance,
+        "num_surrogate_transitions": fit.num_surrogate_transitions,
+        "nuts_gradients_per_effective_sample": fit.nuts_gradients_per_effective_sample,
+    }
+
+
+def _own_fit(store: Checkpoint | None, make: Callable[[], Fit]) -> Fit:
+    """A new fit, stored before it is used, or that of the run that is resumed."""
+    if store is None:
+        return make()
     arrays = store.load("fit")
     if arrays is None:
         arrays = make().to_arrays()

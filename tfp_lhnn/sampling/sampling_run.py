@@ -14,10 +14,17 @@ import tensorflow_probability as tfp
 from tfp_lhnn.evaluation.target import CompiledTarget
 from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.model.model import Model
+from tfp_lhnn.network.fixed_network import NetworkForm
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.posterior.inference_data import to_inference_data
 from tfp_lhnn.sampling.checkpoint import Checkpoint
-from tfp_lhnn.sampling.chunk_sampler import Chunk, ChunkSampler, SamplerSettings
+from tfp_lhnn.sampling.chunk_sampler import (
+    Chunk,
+    ChunkSampler,
+    compiled_sampler,
+    stats_type,
+)
+from tfp_lhnn.sampling.compiled_sampler import SamplerSettings
 from tfp_lhnn.support.arviz_import import az
 from tfp_lhnn.support.progress import ProgressReporter
 
@@ -102,16 +109,6 @@ def sampler_settings(
     )
 
 
-def sampler_for(
-    target: CompiledTarget, network: LatentHNN, settings: SamplerSettings
-) -> ChunkSampler:
-    """A sampler for networks of this shape, which is kept with the target."""
-    key = (settings, network.hidden_units, network.activation)
-    if key not in target.samplers:
-        target.samplers[key] = ChunkSampler(target, network, settings)
-    return target.samplers[key]
-
-
 @contextlib.contextmanager
 def compiling_meanwhile(
     target: CompiledTarget, network: LatentHNN, settings: SamplerSettings
@@ -127,7 +124,7 @@ def compiling_meanwhile(
 
     def work() -> None:
         with contextlib.suppress(Exception):
-            sampler_for(target, network, settings).compile()
+            compiled_sampler(target, NetworkForm.of(network), settings).compile()
 
     thread = threading.Thread(target=work, name="tfp_lhnn-compile")
     thread.start()
@@ -172,8 +169,15 @@ class SamplingRun:
         self._store = store
         self._reporter = reporter
         self._seed = tfp.random.sanitize_seed(seed, salt="draws")
-        self._sampler = sampler_for(target, fit.network, plan.settings)
-        self._sampler.load(fit.network, fit.step_size, fit.num_surrogate_transitions)
+        # Densities evaluated beside those that the chains count.
+        self.num_evaluations = 0
+        self._sampler = ChunkSampler(
+            target,
+            fit.network,
+            fit.step_size,
+            fit.num_surrogate_transitions,
+            plan.settings,
+        )
 
     def draws(self) -> _Draws:
         """Makes what is still to be made, and puts all together."""
@@ -198,17 +202,18 @@ class SamplingRun:
                     gradients=self._fit.num_gradients
                     + int(np.sum(chunk.stats.target_gradients[-1])),
                 )
-        assert draws is not None
+        if draws is None:
+            raise ValueError("`num_draws` is 0; expected 1 or more.")
         return draws
 
     def _chunk(
         self, index: int, first: int, done: int, carry: list[np.ndarray] | None
     ) -> Chunk:
         if self._store is not None and index < done:
-            return _unpack(self._store.read(index), self._sampler.stats_type)
+            arrays = self._store.read(index)
+            return _unpack(arrays, stats_type(self._plan.settings))
         if carry is None:
-            rows = np.arange(self._plan.settings.num_chains) % len(self._fit.states)
-            carry = self._sampler.start(self._fit.states[rows])
+            carry = self._first_carry()
         size = self._plan.settings.chunk_size
         chunk = self._sampler.run(
             carry, self._seed, first, self._plan.is_true[first : first + size]
@@ -216,6 +221,28 @@ class SamplingRun:
         if self._store is not None:
             self._store.append(index, _pack(chunk))
         return chunk
+
+    def _first_carry(self) -> list[np.ndarray]:
+        """Starts the chains at states of the fit, all of finite density.
+
+        The fit may be that of another density, which is finite elsewhere.
+        """
+        num_chains = self._plan.settings.num_chains
+        states = self._fit.states[np.arange(num_chains) % len(self._fit.states)]
+        carry, log_prob = self._sampler.start(states)
+        is_finite = np.isfinite(log_prob)
+        if is_finite.all():
+            return carry
+        good = states[is_finite]
+        if not len(good):
+            starts = self._model.starts(num_chains, self._seed)
+            self.num_evaluations += starts.num_evaluations
+            good = starts.position
+        replaced = states.copy()
+        missing = np.flatnonzero(~is_finite)
+        replaced[missing] = good[np.arange(len(missing)) % len(good)]
+        carry, _ = self._sampler.start(replaced, num_spent=1)
+        return carry
 
     def inference_data(
         self, draws: _Draws, keep_warmup: bool, attrs: dict[str, Any]

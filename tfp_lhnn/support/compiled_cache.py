@@ -46,8 +46,10 @@ class BuildOnce:
                 entry.value, entry.is_built = make(), True
             return entry.value
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def values(self) -> list[Any]:
+        """All things that are kept."""
+        with self._lock:
+            return [x.value for x in self._entries.values() if x.is_built]
 
 
 class _Entry:
@@ -73,6 +75,7 @@ class CompiledFunction:
         self._traces = BuildOnce()
 
     def __call__(self, *arguments: Any) -> Any:
+        """Calls the function, which is traced first if such arguments are new."""
         return self.trace(*arguments)(*arguments)
 
     def trace(self, *arguments: Any) -> Any:
@@ -92,4 +95,4 @@ class CompiledFunction:
     @property
     def num_traces(self) -> int:
         """How often the function was traced."""
-        return len(self._traces)
+        return len(self._traces.values())
