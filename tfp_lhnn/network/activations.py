@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-__all__ = ["resolve_activation", "sine"]
+__all__ = ["resolve_activation", "serialized_activation", "sine"]
 
 # π in two parts: the first has seven bits, so that its product with any number of half
 # turns met in practice is exact and the remainder keeps all its digits.
@@ -79,3 +79,8 @@ def resolve_activation(activation: Any) -> Callable[[tf.Tensor], tf.Tensor]:
             f"`activation` is {activation!r}; expected 'sine' or one of "
             f"{[name for name in names if name not in functions]}."
         ) from error
+
+
+def serialized_activation(activation: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+    """Returns what `resolve_activation` makes the same function of again."""
+    return "sine" if activation is sine else keras.activations.serialize(activation)

@@ -36,9 +36,12 @@ def energy_function(
     def energy_and_gradient(q: tf.Tensor, p: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         x = q if separable else tf.concat([q, p], axis=-1)
         energy, gradient = value_and_gradient(tf.cast(x, dtype))
+        energy = tf.cast(energy, q.dtype)
         if separable:
-            energy += base[-1]
-        return tf.cast(energy, q.dtype), tf.cast(gradient, q.dtype)
+            # After the cast: beside a large offset a narrower dtype would round alike
+            # what varies.
+            energy += tf.cast(base[-1], q.dtype)
+        return energy, tf.cast(gradient, q.dtype)
 
     return energy_and_gradient
 

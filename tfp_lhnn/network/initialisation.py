@@ -21,7 +21,9 @@ _FIRST_PHASE = 1.0
 def initialise_layers(
     hidden_layers: Sequence[Any], output_layer: Any, seed: int | None
 ) -> None:
-    """Draws the weights of dense layers.
+    """Draws the weights of dense layers, but for those that are frozen.
+
+    What one layer gets does not depend on which of the others are frozen.
 
     The first layer's phases are random, so that its sines are not odd functions only;
     its frequencies are low, since a network of high ones is no guide between and beyond
@@ -40,9 +42,14 @@ def initialise_layers(
         fan_in, units = layer.kernel.shape
         gain, phase = (_HIDDEN_GAIN, 0.0) if i else (_FIRST_GAIN, _FIRST_PHASE)
         kernel = generator.normal(size=(fan_in, units))
-        layer.kernel.assign(gain / math.sqrt(fan_in) * kernel)
-        layer.bias.assign(generator.uniform(-phase, phase, units))
+        _assign(layer.kernel, gain / math.sqrt(fan_in) * kernel)
+        _assign(layer.bias, generator.uniform(-phase, phase, units))
     fan_in, units = output_layer.kernel.shape
     # The outputs are summed: each gets its share of the variance.
     kernel = generator.normal(size=(fan_in, units))
-    output_layer.kernel.assign(kernel / math.sqrt(fan_in * units))
+    _assign(output_layer.kernel, kernel / math.sqrt(fan_in * units))
+
+
+def _assign(variable: Any, value: np.ndarray) -> None:
+    if variable.trainable:
+        variable.assign(value)

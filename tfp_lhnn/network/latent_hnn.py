@@ -8,16 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lhnn.evaluation.training_data import TrainingData
-from tfp_lhnn.network.activations import resolve_activation, sine
+from tfp_lhnn.network.activations import resolve_activation, serialized_activation
 from tfp_lhnn.network.dense_layer import Dense
 from tfp_lhnn.network.dtype_policy import checked_dtype_policy
 from tfp_lhnn.network.energy_function import energy_function, split_offset
 from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base
 from tfp_lhnn.network.initialisation import initialise_layers
-from tfp_lhnn.network.physics_loss import PhysicsModel, check_last_dimension
+from tfp_lhnn.network.learned_energy import LearnedEnergy
+from tfp_lhnn.network.physics_loss import check_last_dimension
 from tfp_lhnn.support.arguments import (
     check_count,
-    check_float_dtype,
     check_network_seed,
     checked_hidden_units,
 )
@@ -34,7 +34,7 @@ _BASES = ("auto", "dense", "diagonal", "none")
 
 
 @keras.saving.register_keras_serializable(package="tfp_lhnn")
-class LatentHNN(PhysicsModel):
+class LatentHNN(LearnedEnergy):
     """A latent Hamiltonian neural network.
 
     A fully connected network gives `dim` latents whose sum is the learned energy.
@@ -91,7 +91,6 @@ class LatentHNN(PhysicsModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=checked_dtype_policy(dtype), **kwargs)
-        check_float_dtype("dtype", self.variable_dtype)
         check_network_seed(seed)
         check_count("dim", dim, minimum=1)
         self.dim = int(dim)
@@ -133,9 +132,7 @@ class LatentHNN(PhysicsModel):
         if self.built:
             return
         widths = [self.dim if self.separable else 2 * self.dim, *self.hidden_units]
-        for layer, width in zip(
-            [*self.hidden_layers, self.output_layer], widths, strict=True
-        ):
+        for layer, width in zip(self._dense_layers, widths, strict=True):
             layer.build((None, width))
         if self.separable:
             self._add_base_weights()
@@ -146,9 +143,11 @@ class LatentHNN(PhysicsModel):
             self.silence()
 
     def _add_base_weights(self) -> None:
-        def add(name: str, shape: tuple[int, ...], value: Any) -> keras.Variable:
+        def add(
+            name: str, shape: tuple[int, ...], value: str, **kwargs: Any
+        ) -> keras.Variable:
             return self.add_weight(
-                name=name, shape=shape, initializer=value, trainable=False
+                name=name, shape=shape, initializer=value, trainable=False, **kwargs
             )
 
         d = self.dim
@@ -160,10 +159,12 @@ class LatentHNN(PhysicsModel):
                 else add("whitening", (d,), "ones")
             )
         self.energy_scale = add("energy_scale", (), "ones")
-        self.offset = add("offset", (), "zeros")
+        # In float64 whatever the network computes in: of a large log density float32
+        # would keep whole nats only.
+        self.offset = add("offset", (), "zeros", dtype="float64", autocast=False)
 
     def initialise(self, seed: int | None = None) -> None:
-        """Draws new weights for the layers and leaves the base as it is.
+        """Draws new weights for the layers; base and frozen layers stay as they are.
 
         Args:
             seed: an integer, or `None` for Keras' own global seed.
@@ -171,13 +172,31 @@ class LatentHNN(PhysicsModel):
         initialise_layers(self.hidden_layers, self.output_layer, seed)
 
     def silence(self) -> None:
-        """Makes the layers' output zero, so that the potential is the base alone."""
-        self.output_layer.kernel.assign(tf.zeros_like(self.output_layer.kernel))
+        """Makes the layers' output zero, so that the potential is the base alone.
+
+        If the output layer is frozen, `energy_scale` becomes zero instead.
+
+        Raises:
+            ValueError: for a joint network, which has no such scale, with a frozen
+                output layer.
+        """
+        if self.output_layer.kernel.trainable:
+            self.output_layer.kernel.assign(tf.zeros_like(self.output_layer.kernel))
+        elif self.separable:
+            self.energy_scale.assign(0.0)
+        else:
+            raise ValueError("the output layer is frozen and cannot be set to zero.")
 
     @property
     def is_silent(self) -> bool:
         """Whether the layers' output is zero everywhere."""
+        if self.separable and not self.energy_scale.numpy():
+            return True
         return not np.any(self.output_layer.kernel.numpy())
+
+    @property
+    def _dense_layers(self) -> list[Dense]:
+        return [*self.hidden_layers, self.output_layer]
 
     @property
     def layer_variables(self) -> list[Any]:
@@ -187,6 +206,12 @@ class LatentHNN(PhysicsModel):
         """
         layers = [v for x in self.hidden_layers for v in (x.kernel, x.bias)]
         return [*layers, self.output_layer.kernel]
+
+    @property
+    def trained_variables(self) -> list[Any]:
+        """Those of `layer_variables` that are not frozen."""
+        trainable = {id(variable) for variable in self.trainable_variables}
+        return [v for v in self.layer_variables if id(v) in trainable]
 
     @property
     def base_variables(self) -> list[Any]:
@@ -211,21 +236,31 @@ class LatentHNN(PhysicsModel):
         self.offset.assign(other.offset)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments as plain values."""
-        activation = (
-            "sine"
-            if self.activation is sine
-            else keras.activations.serialize(self.activation)
-        )
+        """Returns the constructor's arguments and frozen layers as plain values."""
+        frozen = [layer.name for layer in self._dense_layers if not layer.trainable]
         return {
             **super().get_config(),
+            **({"frozen_layers": frozen} if frozen else {}),
             "dim": self.dim,
             "hidden_units": list(self.hidden_units),
-            "activation": activation,
+            "activation": serialized_activation(self.activation),
             "separable": self.separable,
             "base": self.base,
             "seed": self.seed,
         }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "LatentHNN":
+        """Makes a network of what `get_config` returned; Keras' loading calls it."""
+        arguments = dict(config)
+        frozen = arguments.pop("frozen_layers", ())
+        network = super().from_config(arguments, custom_objects)
+        for layer in network._dense_layers:
+            if layer.name in frozen:
+                layer.trainable = False
+        return network
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Latents of a batch; their sum is the learned potential or energy.
@@ -240,22 +275,27 @@ class LatentHNN(PhysicsModel):
         """
         width = self.dim if self.separable else 2 * self.dim
         check_last_dimension(inputs, width, "q" if self.separable else "(q, p)")
+        varying = self.varying_latents(inputs)
+        return varying + self.constant(varying.dtype) / self.dim
+
+    def varying_latents(self, x: tf.Tensor) -> tf.Tensor:
+        """As `call`, without the offset."""
         if not self.separable:
-            return self.raw_latents(inputs)
+            return self.raw_latents(x)
         if not self.has_base:
-            return self.energy_scale * self.raw_latents(inputs) + self.offset / self.dim
-        z = self.whiten(inputs)
-        return (
-            0.5 * tf.square(z)
-            + self.energy_scale * self.raw_latents(z)
-            + self.offset / self.dim
-        )
+            return self.energy_scale * self.raw_latents(x)
+        z = self.whiten(x)
+        return 0.5 * tf.square(z) + self.energy_scale * self.raw_latents(z)
+
+    def constant(self, dtype: Any) -> tf.Tensor:
+        """The offset, `[]`; zero for a joint network."""
+        return tf.cast(self.offset, dtype) if self.separable else tf.zeros([], dtype)
 
     def raw_latents(self, x: tf.Tensor) -> tf.Tensor:
         """What the layers alone give, `[n, dim]`, of what the first one sees."""
-        for layer in self.hidden_layers:
+        for layer in self._dense_layers:
             x = layer(x)
-        return self.output_layer(x)
+        return x
 
     def whiten(self, q: tf.Tensor) -> tf.Tensor:
         """Position in the coordinates where the base is standard, `[..., dim]`."""
@@ -269,51 +309,6 @@ class LatentHNN(PhysicsModel):
         """The base as it is stored, in NumPy float64."""
         whitening = self.whitening.numpy().astype(np.float64)
         return GaussianBase(self.location.numpy().astype(np.float64), whitening)
-
-    def latents(self, q: Any, p: Any = None) -> tf.Tensor:
-        """Latents at `q` (and `p`, which a joint network needs).
-
-        Args:
-            q: positions, `[..., dim]`, any leading dimensions, also none.
-            p: momenta, `[..., dim]`; only for a joint network.
-
-        Returns:
-            Latents, `[..., dim]`, in the dtype of `q`, as all methods here do.
-        """
-        q = self._convert(q, "q")
-        if self.separable:
-            x = q
-        else:
-            if p is None:
-                raise ValueError("`p` is None; a joint network needs it.")
-            x = tf.concat([q, self._convert(p, "p", q)], axis=-1)
-        rows = tf.cast(tf.reshape(x, [-1, x.shape[-1]]), self.compute_dtype)
-        return tf.cast(tf.reshape(self(rows), tf.shape(q)), q.dtype)
-
-    def energy(self, q: Any, p: Any) -> tf.Tensor:
-        """The learned Hamiltonian `H_θ(q, p)`, `[...]`."""
-        if not self.separable:
-            return tf.reduce_sum(self.latents(q, p), axis=-1)
-        q = self._convert(q, "q")
-        p = self._convert(p, "p", q)
-        return self.potential(q) + 0.5 * tf.reduce_sum(tf.square(p), axis=-1)
-
-    def potential(self, q: Any) -> tf.Tensor:
-        """The learned potential `U_θ(q)`, `[...]`; after `train`, about `-log π(q)`.
-
-        For a joint network, which has no potential, the energy at `p = 0`.
-        """
-        q = self._convert(q, "q")
-        p = None if self.separable else tf.zeros_like(q)
-        return tf.reduce_sum(self.latents(q, p), axis=-1)
-
-    def potential_gradient(self, q: Any, p: Any = None) -> tf.Tensor:
-        """`∂H_θ/∂q`, which drives leapfrog, `[..., dim]`; `p` for a joint network."""
-        q = self._convert(q, "q")
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(q)
-            energy = tf.reduce_sum(self.latents(q, p), axis=-1)
-        return tape.gradient(energy, q)
 
     def energy_function(
         self, layers: Sequence[tf.Tensor], base: Sequence[tf.Tensor]
@@ -346,36 +341,6 @@ class LatentHNN(PhysicsModel):
         """
         return split_offset(self, base)
 
-    def time_derivatives(self, q: Any, p: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Hamilton's equations of the learned energy.
-
-        Args:
-            q: positions, `[..., dim]`.
-            p: momenta, `[..., dim]`.
-
-        Returns:
-            `dq/dt = ∂H_θ/∂p` (`p` itself for a separable network) and
-            `dp/dt = −∂H_θ/∂q`, each `[..., dim]`.
-        """
-        q = self._convert(q, "q")
-        p = self._convert(p, "p", q)
-        if self.separable:
-            return p, -self.potential_gradient(q)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([q, p])
-            energy = self.energy(q, p)
-        force, velocity = tape.gradient(energy, [q, p])
-        return velocity, -force
-
-    def _convert(self, x: Any, name: str, like: tf.Tensor | None = None) -> tf.Tensor:
-        x = tf.convert_to_tensor(x)
-        if like is not None:
-            x = tf.cast(x, like.dtype)
-        elif not x.dtype.is_floating:
-            x = tf.cast(x, self.compute_dtype)
-        check_last_dimension(x, self.dim, name)
-        return x
-
     def adapt(self, data: TrainingData) -> None:
         """Fits the Gaussian base to `data`, in the manner of `Normalization.adapt`.
 
@@ -401,7 +366,8 @@ class LatentHNN(PhysicsModel):
         """Fits the Gaussian base by regressing gradients on positions.
 
         Exact, to rounding, for a Gaussian target. See `fit_gaussian_base`. The layers'
-        output is set to zero: the potential is then that of the base.
+        output is set to zero: the potential is then that of the base. A frozen output
+        layer stays as it is.
 
         Args:
             position: `[n, dim]`.
@@ -429,6 +395,7 @@ class LatentHNN(PhysicsModel):
         else:
             self.whitening.assign(base.whitening)
         # What the layers had learned belonged to other coordinates.
-        self.silence()
+        if self.output_layer.kernel.trainable:
+            self.silence()
         if log_prob is not None:
             self.offset.assign(np.median(-log_prob - base.energy(position)))

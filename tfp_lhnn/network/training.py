@@ -104,8 +104,12 @@ def train(
     the network's output is set to zero. At last `offset` is set so that
     `network.potential(q)` is about `-log_prob(q)`.
 
+    A frozen layer (`layer.trainable = False`) keeps its weights to the last bit, and
+    the others learn around it. That holds for the base's coordinates, which are new
+    unless `warm_start` is set.
+
     The same seed, data and machine give the same weights, whatever the network's
-    weights were before, unless `warm_start` is set.
+    weights were before, unless `warm_start` is set or layers are frozen.
 
     Args:
         network: what to train; usable right after.
@@ -161,7 +165,7 @@ def train(
     if not warm_start:
         _start_afresh(network, kept, held_out, int(generator.integers(2**31)))
     points, tests = _remainder(network, kept), _remainder(network, held_out)
-    if not warm_start and network.separable:
+    if network.separable and not (warm_start and network.energy_scale.numpy()):
         network.energy_scale.assign(_spread(points.value - np.mean(points.value)))
     base = _base_errors(network, tests)
     run = _Run([], [], 0)
@@ -369,8 +373,14 @@ def _check_network_and_data(network: Any, data: Any) -> None:
         raise TypeError(f"`data` is a {type(data).__name__}; expected TrainingData.")
     if data.dim != network.dim:
         raise ValueError(f"`data` has dim {data.dim}; the network has {network.dim}.")
-    if not network.trainable_variables:
+    if not network.trained_variables:
         raise ValueError("`network` has no trainable weights.")
+    output = network.output_layer.kernel
+    if not output.trainable and not np.any(output.numpy()):
+        raise ValueError(
+            "`network` has a frozen output layer of zeros, through which no other "
+            "layer can learn: train it before you freeze it."
+        )
 
 
 def _check_positive(name: str, value: Any, or_zero: bool = False) -> None:

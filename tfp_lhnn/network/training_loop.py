@@ -1,12 +1,11 @@
 """The compiled loop of `train`: many optimiser steps in one XLA call.
 
-The compiled function is pure: weights and the optimiser's variables go in and come out,
-the points are arguments, padded to a size of which there are few. So one compilation
-serves all trainings of alike networks, as the rounds of `fit` are.
+One compilation serves all trainings of networks of the same form, as the rounds of
+`fit` are. To the compiled function everything is an argument: the weights, the state of
+the optimiser, and the points. The points are padded, so that there are few sizes.
 """
 
-import functools
-from collections.abc import Callable
+import threading
 from typing import Any, NamedTuple
 
 import keras
@@ -14,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lhnn.network.latent_hnn import LatentHNN
+from tfp_lhnn.network.training_steps import LossCurve, Points, Task, TrainingSteps
+from tfp_lhnn.support.compiled_cache import BuildOnce
 
 __all__ = ["LossCurve", "Points", "Recipe", "TrainingLoop"]
 
@@ -22,38 +23,8 @@ __all__ = ["LossCurve", "Points", "Recipe", "TrainingLoop"]
 _SMALLEST_CAPACITY = 4096
 _HELD_OUT_SHARE = 8
 
-
-class Points(NamedTuple):
-    """What the layers of a network shall learn.
-
-    Attributes:
-        inputs: what the first layer sees, `[n, width]`.
-        gradient: wanted derivative of the summed output by `inputs`, `[n, width]`.
-        value: wanted summed output up to a constant, in nats, `[n]`.
-    """
-
-    inputs: Any
-    gradient: Any
-    value: Any
-
-
-class LossCurve(NamedTuple):
-    """Results of some steps of training.
-
-    Attributes:
-        gradient_loss: of the gradients, mean over the steps.
-        value_loss: of the values, mean over the steps.
-        held_out_loss: weighted sum of both on the held-out points, after the steps.
-        squared_error: mean over held-out points and coordinates of the squared error
-            of the gradient by position.
-        energy_error: standard deviation of the held-out error of the value, in nats.
-    """
-
-    gradient_loss: float
-    value_loss: float
-    held_out_loss: float
-    squared_error: float
-    energy_error: float
+# Compiled loops kept: `fit` needs one per size of its data.
+_LOOPS_KEPT = 16
 
 
 class Recipe(NamedTuple):
@@ -74,22 +45,113 @@ class Recipe(NamedTuple):
     jit_compile: bool
 
 
-class _Task(NamedTuple):
-    """What the compiled function is given beside its state.
+class _Form(NamedTuple):
+    """All that the compiled function depends on.
 
     Attributes:
-        points: to learn from, in units of the energy scale, padded.
-        held_out: to be judged by, alike.
-        is_held_out: 1 for rows of `held_out`, 0 for padding, `[n]`.
-        scale: size of the gradients by coordinate, in those units, `[width]`.
-        unit: the energy scale, in nats.
+        dim: of the network.
+        hidden_units: of the network.
+        activation: of the network.
+        separable: of the network.
+        dtype: in which the network computes.
+        is_trained: which of its `layer_variables` are trained.
+        recipe: how.
+        capacity: number of points, padding included.
+        held_out_capacity: number of held-out points, padding included.
+        rows_shape: steps and batch size.
     """
 
-    points: Points
-    held_out: Points
-    is_held_out: tf.Tensor
-    scale: tf.Tensor
-    unit: tf.Tensor
+    dim: int
+    hidden_units: tuple[int, ...]
+    activation: Any
+    separable: bool
+    dtype: str
+    is_trained: tuple[bool, ...]
+    recipe: Recipe
+    capacity: int
+    held_out_capacity: int
+    rows_shape: tuple[int, int]
+
+    def network(self) -> LatentHNN:
+        """A network of this form; its weights mean nothing."""
+        network = LatentHNN(
+            self.dim,
+            self.hidden_units,
+            self.activation,
+            separable=self.separable,
+            base="none",
+            seed=0,
+            dtype=self.dtype,
+        )
+        for variable, is_trained in zip(
+            network.layer_variables, self.is_trained, strict=True
+        ):
+            variable.trainable = is_trained
+        return network
+
+    def task_spec(self) -> Task:
+        """Shapes and dtypes of a task."""
+        width = self.dim if self.separable else 2 * self.dim
+
+        def spec(*shape: int) -> tf.TensorSpec:
+            return tf.TensorSpec(shape, self.dtype)
+
+        def points(n: int) -> Points:
+            return Points(spec(n, width), spec(n, width), spec(n))
+
+        return Task(
+            points(self.capacity),
+            points(self.held_out_capacity),
+            spec(self.held_out_capacity),
+            spec(width),
+            spec(),
+        )
+
+
+class _CompiledLoop:
+    """The compiled function, with the network and the optimiser that it works on.
+
+    Keras' optimisers change variables. So the function sets the variables of its own
+    network and optimiser at its beginning and returns their values at its end. In
+    between they belong to one caller: a lock keeps other threads out. A pure function
+    would need no lock, but Keras has no pure form of an optimiser on TensorFlow.
+
+    Args:
+        form: what to compile for.
+
+    Attributes:
+        fresh_state: of an optimiser that has done no step.
+    """
+
+    def __init__(self, form: _Form) -> None:
+        self._lock = threading.Lock()
+        network = form.network()
+        recipe = form.recipe
+        schedule = keras.optimizers.schedules.CosineDecay(
+            recipe.learning_rate, recipe.num_steps
+        )
+        optimizer = keras.optimizers.AdamW(schedule, weight_decay=recipe.weight_decay)
+        optimizer.build(network.trained_variables)
+        # Kept alive: a compiled function does not own the variables it uses.
+        self._steps = TrainingSteps(network, optimizer, recipe.value_weight)
+        self.fresh_state = [tf.convert_to_tensor(v) for v in optimizer.variables]
+        self._compiled = tf.function(
+            self._steps.run, jit_compile=recipe.jit_compile, autograph=False
+        ).get_concrete_function(
+            [tf.TensorSpec(v.shape, v.dtype) for v in network.layer_variables],
+            [tf.TensorSpec(v.shape, v.dtype) for v in self.fresh_state],
+            form.task_spec(),
+            tf.TensorSpec(form.rows_shape, tf.int32),
+            tf.TensorSpec([], tf.int32),
+        )
+
+    def run(self, *arguments: Any) -> Any:
+        """Calls `TrainingSteps.run`, compiled; one thread at a time."""
+        with self._lock:
+            return self._compiled(*arguments)
+
+
+_loops = BuildOnce(_LOOPS_KEPT)
 
 
 class TrainingLoop:
@@ -128,7 +190,7 @@ class TrainingLoop:
             arrays = (p.inputs, p.gradient / unit, (p.value - centre) / unit)
             return Points(*(_padded(x, capacity, dtype) for x in arrays))
 
-        self._task = _Task(
+        self._task = Task(
             prepared(points, capacity),
             prepared(held_out, held_out_capacity),
             _padded(np.ones(len(held_out.value)), held_out_capacity, dtype),
@@ -142,22 +204,24 @@ class TrainingLoop:
 
         All calls must have the same shape of `rows`.
         """
-        network = self._network
-        steps, fresh_state = _compiled_steps(
-            network.dim,
-            network.hidden_units,
-            network.activation,
-            network.separable,
-            network.dtype_policy.name,
+        trained = {id(variable) for variable in self._network.trained_variables}
+        form = _Form(
+            self._network.dim,
+            self._network.hidden_units,
+            self._network.activation,
+            self._network.separable,
+            self._network.compute_dtype,
+            tuple(id(v) in trained for v in self._network.layer_variables),
             self._recipe,
             len(self._task.points.value),
             len(self._task.held_out.value),
             rows.shape,
         )
+        compiled = _loops.get(form, lambda: _CompiledLoop(form))
         if self._optimizer_state is None:
-            self._optimizer_state = fresh_state
-        weights, self._optimizer_state, curve = steps(
-            [tf.convert_to_tensor(v) for v in network.trainable_variables],
+            self._optimizer_state = compiled.fresh_state
+        weights, self._optimizer_state, curve = compiled.run(
+            [tf.convert_to_tensor(v) for v in self._network.layer_variables],
             self._optimizer_state,
             self._task,
             tf.constant(rows, tf.int32),
@@ -168,12 +232,12 @@ class TrainingLoop:
 
     def weights(self) -> list[np.ndarray]:
         """A copy of the weights that are being trained."""
-        return [v.numpy() for v in self._network.trainable_variables]
+        return [v.numpy() for v in self._network.trained_variables]
 
     def restore(self, weights: list[Any]) -> None:
         """Puts back what `weights` returned."""
         for variable, value in zip(
-            self._network.trainable_variables, weights, strict=True
+            self._network.trained_variables, weights, strict=True
         ):
             variable.assign(value)
 
@@ -189,165 +253,3 @@ def _padded(x: np.ndarray, capacity: int, dtype: str) -> tf.Tensor:
     room = np.zeros([capacity, *x.shape[1:]], dtype)
     room[: len(x)] = x
     return tf.constant(room)
-
-
-@functools.lru_cache(maxsize=16)
-def _compiled_steps(
-    dim: int,
-    hidden_units: tuple[int, ...],
-    activation: Any,
-    separable: bool,
-    dtype_policy: str,
-    recipe: Recipe,
-    capacity: int,
-    held_out_capacity: int,
-    rows_shape: tuple[int, int],
-) -> tuple[Callable[..., Any], list[tf.Tensor]]:
-    """The compiled function, and the state of an optimiser that has done no step."""
-    network = LatentHNN(
-        dim,
-        hidden_units,
-        activation,
-        separable=separable,
-        base="none",
-        seed=0,
-        dtype=dtype_policy,
-    )
-    schedule = keras.optimizers.schedules.CosineDecay(
-        recipe.learning_rate, recipe.num_steps
-    )
-    optimizer = keras.optimizers.AdamW(schedule, weight_decay=recipe.weight_decay)
-    optimizer.build(network.trainable_variables)
-    steps = _Steps(network, optimizer, recipe.value_weight)
-    width = dim if separable else 2 * dim
-    dtype = network.compute_dtype
-
-    def spec(*shape: int) -> tf.TensorSpec:
-        return tf.TensorSpec(shape, dtype)
-
-    def points(n: int) -> Points:
-        return Points(spec(n, width), spec(n, width), spec(n))
-
-    state = [tf.convert_to_tensor(v) for v in optimizer.variables]
-    compiled = tf.function(
-        steps.run, jit_compile=recipe.jit_compile, autograph=False
-    ).get_concrete_function(
-        [tf.TensorSpec(v.shape, v.dtype) for v in network.trainable_variables],
-        [tf.TensorSpec(v.shape, v.dtype) for v in state],
-        _Task(
-            points(capacity),
-            points(held_out_capacity),
-            spec(held_out_capacity),
-            spec(width),
-            spec(),
-        ),
-        tf.TensorSpec(rows_shape, tf.int32),
-        tf.TensorSpec([], tf.int32),
-    )
-    return compiled, state
-
-
-class _Steps:
-    """The function that is compiled.
-
-    Keras' optimisers change variables, so those of this network and optimiser are set
-    at its beginning and read at its end: from outside it is a pure function.
-
-    Args:
-        network: gives the layers.
-        optimizer: built for it.
-        value_weight: see `Recipe`.
-    """
-
-    def __init__(self, network: LatentHNN, optimizer: Any, value_weight: float) -> None:
-        self._network = network
-        self._optimizer = optimizer
-        self._value_weight = value_weight
-
-    def run(
-        self,
-        weights: list[tf.Tensor],
-        optimizer_state: list[tf.Tensor],
-        task: _Task,
-        rows: tf.Tensor,
-        num_steps: tf.Tensor,
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor], tuple[tf.Tensor, ...]]:
-        """New weights, new state of the optimiser, and the entries of a `LossCurve`."""
-        variables = self._network.trainable_variables
-        for variable, value in zip(
-            [*variables, *self._optimizer.variables],
-            [*weights, *optimizer_state],
-            strict=True,
-        ):
-            variable.assign(value)
-        zero = tf.zeros([], self._network.compute_dtype)
-        # A batch has no padding.
-        ones = tf.ones(rows.shape[1:], zero.dtype)
-
-        def body(
-            i: tf.Tensor, gradient_sum: tf.Tensor, value_sum: tf.Tensor
-        ) -> tuple[tf.Tensor, ...]:
-            batch = Points(*(tf.gather(x, rows[i]) for x in task.points))
-            with tf.GradientTape() as tape:
-                errors = self._errors(batch)
-                gradient_loss, value_loss = _losses(*errors, task.scale, ones)
-                loss = gradient_loss + self._value_weight * value_loss
-            gradients = tape.gradient(
-                loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
-            self._optimizer.apply(gradients)
-            return i + 1, gradient_sum + gradient_loss, value_sum + value_loss
-
-        _, gradient_sum, value_sum = tf.while_loop(
-            lambda i, *_: i < num_steps, body, (0, zero, zero)
-        )
-        count = tf.cast(tf.maximum(num_steps, 1), zero.dtype)
-        gradient_error, value_error = self._errors(task.held_out)
-        gradient_loss, value_loss = _losses(
-            gradient_error, value_error, task.scale, task.is_held_out
-        )
-        by_position = gradient_error[:, : self._network.dim]
-        squares = tf.reduce_mean(tf.square(by_position), axis=-1)
-        centred = value_error - _mean(value_error, task.is_held_out)
-        curve = (
-            gradient_sum / count,
-            value_sum / count,
-            gradient_loss + self._value_weight * value_loss,
-            tf.square(task.unit) * _mean(squares, task.is_held_out),
-            task.unit * tf.sqrt(_mean(tf.square(centred), task.is_held_out)),
-        )
-        return (
-            [tf.convert_to_tensor(v) for v in variables],
-            [tf.convert_to_tensor(v) for v in self._optimizer.variables],
-            curve,
-        )
-
-    def _errors(self, points: Points) -> tuple[tf.Tensor, tf.Tensor]:
-        """Errors of gradient and value, in units of the energy scale."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(points.inputs)
-            value = tf.reduce_sum(self._network.raw_latents(points.inputs), axis=-1)
-        gradient = tape.gradient(value, points.inputs)
-        return gradient - points.gradient, value - points.value
-
-
-def _mean(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(weight * x) / tf.reduce_sum(weight)
-
-
-def _losses(
-    gradient_error: tf.Tensor,
-    value_error: tf.Tensor,
-    scale: tf.Tensor,
-    weight: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Losses of gradient and value; `weight` is 0 for padding, else 1, `[n]`."""
-    # The potential's constant is free, so the batch's mean error is no error.
-    value_error -= _mean(value_error, weight)
-    by_point = tf.reduce_mean(_robust(gradient_error / scale), axis=-1)
-    return _mean(by_point, weight), _mean(_robust(value_error), weight)
-
-
-def _robust(error: tf.Tensor) -> tf.Tensor:
-    """Pseudo-Huber: half the square up to about one, then linear, smooth throughout."""
-    return tf.sqrt(1.0 + tf.square(error)) - 1.0
