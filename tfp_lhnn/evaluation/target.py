@@ -77,7 +77,8 @@ class CompiledTarget:
                     "If XLA cannot take the target, pass `jit_compile=False`."
                 )
             raise
-        return value.numpy(), gradient.numpy()
+        # Of one point, `tf.vectorized_map` makes a sparse gradient.
+        return value.numpy(), tf.convert_to_tensor(gradient).numpy()
 
 
 class _Kept:

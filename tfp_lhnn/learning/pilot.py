@@ -22,6 +22,8 @@ from tfp_lhnn.mcmc.integrator import (
 )
 from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base, near_points
 
+from tfp_lhnn.support.compiled_cache import CompiledFunction
+
 __all__ = [
     "LARGEST_STEP",
     "NUM_LEAPFROG_STEPS",
@@ -327,7 +329,7 @@ def _compile_trajectories(
         )
         return _Trajectory(leaves, select_chains(moves, chosen, state), acceptance)
 
-    return tf.function(run, autograph=False, jit_compile=jit_compile)
+    return CompiledFunction(run, jit_compile=jit_compile)
 
 
 def _leapfrogs(

@@ -168,7 +168,8 @@ class TargetSource:
     def log_prob_and_gradient(self, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """`log π`, `[chains]`, and the gradient of `−log π`, `[chains, dim]`."""
         log_prob, gradient = tfp.math.value_and_gradient(self.log_prob, position)
-        return log_prob, -gradient
+        # For one chain, `tf.vectorized_map` in a target makes a sparse gradient.
+        return log_prob, -tf.convert_to_tensor(gradient)
 
     def gradient_where(
         self, needed: tf.Tensor, position: tf.Tensor, otherwise: tf.Tensor

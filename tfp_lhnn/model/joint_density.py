@@ -17,6 +17,7 @@ from tfp_lhnn.model.density import (
     trace_batch,
     untaken_batch_size,
 )
+from tfp_lhnn.support.compiled_cache import CompiledFunction
 from tfp_lhnn.support.state_layout import StateLayout
 
 __all__ = ["JointDensity"]
@@ -180,13 +181,13 @@ class JointDensity:
         """Unconstrained draws `[n, dim]` of the variables, without the data."""
 
         # One at a time: vectorised, TFP warns that seeded draws are slow.
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([2], tf.int32)])
         def draw(seed: tf.Tensor) -> tf.Tensor:
             sample = self._unpack(self._pinned.sample_unpinned(seed=seed))
             return self.layout.flatten(self._inverse(sample))
 
         seeds = tfp.random.split_seed(seed, n=n, salt="prior")
-        return np.stack([draw(seed).numpy() for seed in tf.unstack(seeds)])
+        compiled = CompiledFunction(draw, jit_compile=False)
+        return np.stack([compiled(seed).numpy() for seed in tf.unstack(seeds)])
 
     def signature(self) -> list[str]:
         """The distributions, their bijectors, and the pins bit by bit."""

@@ -1,0 +1,65 @@
+"""Runs in threads of one process have the draws of runs one after the other."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_lhnn
+
+pytestmark = pytest.mark.filterwarnings("ignore::tfp_lhnn.SamplingWarning")
+
+
+def skewed(q):
+    """Two coordinates that no Gaussian fits, so that networks are trained."""
+    return tf.reduce_sum(-q - tf.exp(-q), axis=-1)
+
+
+def leaning(q):
+    """Another density of the same shape: its networks share compiled functions."""
+    return skewed(q) - 0.5 * (q[..., 0] - q[..., 1]) ** 2
+
+
+def run(target, seed):
+    posterior = tfp_lhnn.sample(
+        30,
+        target,
+        initial_state=np.zeros([2], np.float32),
+        n_chains=2,
+        gradient_budget=900,
+        num_burnin_draws=10,
+        seed=seed,
+        hidden_units=(8,),
+        progress=False,
+    )
+    attrs = posterior.attrs
+    return (
+        posterior.posterior["x"].values,
+        posterior.sample_stats["network_energy"].values,
+        attrs["target_gradients"],
+        attrs["target_evaluations"],
+    )
+
+
+# The first two share the functions of the target too.
+RUNS = [(skewed, 1), (skewed, 2), (leaning, 3)]
+
+
+def test_threads_do_not_disturb_each_other():
+    serial = [run(*arguments) for arguments in RUNS]
+    together = [None] * len(RUNS)
+
+    def work(i):
+        together[i] = run(*RUNS[i])
+
+    threads = [threading.Thread(target=work, args=[i]) for i in range(len(RUNS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(serial, together, strict=True):
+        for x, y in zip(one, other, strict=True):
+            np.testing.assert_array_equal(x, y)
+    # They are different runs.
+    assert np.all(serial[0][0] != serial[1][0])
