@@ -40,6 +40,7 @@ def make_stats(delayed=True, shape=(DRAWS, CHAINS), **fields):
         values["is_true_transition"] = np.zeros(shape, bool)
         kind = tfp_lhnn.LatentHNNDelayedAcceptanceStats
     else:
+        values["log_true_accept_ratio"] = np.full(shape, 0.5, np.float32)
         values["fallback_remaining"] = np.zeros(shape, np.int32)
         values["num_fallbacks"] = np.zeros(shape, np.int32)
         kind = tfp_lhnn.LatentHNNStats

@@ -6,24 +6,37 @@ from typing import Any
 
 import numpy as np
 
-from tfp_lhnn.posterior.remedies import (
-    MIN_DRAWS,
-    NUM_CHAIN_GROUPS,
-    is_compared_in_groups,
-)
 from tfp_lhnn.support.arviz_import import az
 
 __all__ = [
+    "MIN_DRAWS",
     "chain_groups",
     "effective_sample_size",
+    "evenly_spaced",
+    "num_groups",
     "scalar_statistics",
     "scalars",
     "smallest_bfmi",
 ]
 
-# ArviZ gets about this many values of a scalar at once: it needs a hundred bytes for
-# each.
-_MOST_VALUES = 250_000
+# ArviZ gives neither R-hat nor ESS for fewer.
+MIN_DRAWS = 4
+# R-hat compares chains one by one. That asks for many effective draws of each chain.
+# With very many chains, short ones will do. Those are compared in groups, as Margossian
+# et al. (2024), "Nested R-hat", do. There are at least four groups of four chains.
+_MIN_GROUPS = 4
+_MIN_GROUPED_CHAINS = 16
+# R-hat of groups that agree is about 1 + (τ − 1)/n, for n draws that are worth n/τ: the
+# formula has two halves of each group in it. With 4 000 draws and τ = 20 that is 1.005,
+# half of what a warning takes. Larger groups would hide modes that few chains visit.
+_GROUP_DRAWS = 4_000
+# From a thousand draws on a single chain is below 1.01 up to τ = 10, and groups are not
+# needed.
+_MIN_LONG_CHAIN = 1_000
+# ArviZ gets at most about this many values of a scalar at once. It sorts them several
+# times, which takes a second for ten times as many. The ESS of so many values is known
+# to a few per cent.
+_MOST_VALUES = 100_000
 
 
 def scalars(posterior: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -55,16 +68,41 @@ def scalar_statistics(values: np.ndarray) -> dict[str, float]:
 def effective_sample_size(values: np.ndarray, method: str) -> float:
     """ArviZ's ESS.
 
-    Very many values are taken some chains at a time, and their ESS are added. Chains
-    that disagree show in R-hat.
+    If there are very many values, it is computed from some of the chains, and scaled up
+    to all of them. Chains that disagree show in R-hat, which looks at all chains.
 
     Args:
         values: `[chains, draws]`.
         method: as ArviZ names it.
     """
-    num_parts = max(1, min(values.size // _MOST_VALUES, len(values) // 4))
-    parts = np.array_split(values, num_parts)
-    return float(sum(az.ess(part, method=method) for part in parts))
+    most = max(_MIN_GROUPS, _MOST_VALUES // values.shape[1])
+    some = values[evenly_spaced(len(values), most)]
+    return float(az.ess(some, method=method)) * len(values) / len(some)
+
+
+def evenly_spaced(number: int, most: int) -> np.ndarray:
+    """Indices of `most` of `number` things, or of all if there are fewer.
+
+    Args:
+        number: how many there are.
+        most: how many to take at most.
+    """
+    return np.linspace(0, number - 1, min(number, most)).round().astype(int)
+
+
+def num_groups(num_chains: int, num_draws: int) -> int:
+    """How many groups of chains R-hat compares; 0 if it compares chains one by one.
+
+    Chains are grouped if they are many, and short.
+
+    Args:
+        num_chains: chains of the run.
+        num_draws: draws of each.
+    """
+    if num_chains < _MIN_GROUPED_CHAINS or not MIN_DRAWS <= num_draws < _MIN_LONG_CHAIN:
+        return 0
+    number = num_chains * (num_draws // 2) // _GROUP_DRAWS
+    return min(max(number, _MIN_GROUPS), _MOST_VALUES // _GROUP_DRAWS)
 
 
 def chain_groups(values: np.ndarray) -> np.ndarray:
@@ -76,28 +114,29 @@ def chain_groups(values: np.ndarray) -> np.ndarray:
     whatever their order in `values`.
 
     Args:
-        values: `[chains, draws]`. Chains that are left over are dropped, fewer than
-            there are groups.
+        values: `[chains, draws]`, of chains that `num_groups` groups. If the chains
+            cannot be divided evenly, the last few are left out.
 
     Returns:
         `[groups, n]`, with all chains of a group at one draw before the next draw.
     """
-    size, half = len(values) // NUM_CHAIN_GROUPS, values.shape[1] // 2
-    kept = values[: NUM_CHAIN_GROUPS * size]
+    number, half = num_groups(*values.shape), values.shape[1] // 2
+    size = len(values) // number
+    kept = values[: number * size]
     order = np.argsort(kept[:, :half].mean(axis=1), kind="stable")
-    later = kept[order, half:].reshape(NUM_CHAIN_GROUPS, size, -1)
-    return np.swapaxes(later, 1, 2).reshape(NUM_CHAIN_GROUPS, -1)
+    later = kept[order, half:].reshape(number, size, -1)
+    return np.swapaxes(later, 1, 2).reshape(number, -1)
 
 
 def smallest_bfmi(energy: np.ndarray) -> float:
-    """Smallest BFMI of a chain, or that of all chains if R-hat compares groups.
+    """Smallest BFMI of a chain; that of all chains together if R-hat compares groups.
 
     The smallest of very many short chains would be small by chance.
 
     Args:
         energy: `[chains, draws]`.
     """
-    if not is_compared_in_groups(*energy.shape):
+    if not num_groups(*energy.shape):
         values = az.bfmi(energy)
         known = values[np.isfinite(values)]
         return float(known.min()) if known.size else math.nan
@@ -107,20 +146,23 @@ def smallest_bfmi(energy: np.ndarray) -> float:
 
 
 def _r_hat(values: np.ndarray) -> float:
-    """R-hat of `[chains, draws]`, by the rule of `is_compared_in_groups`."""
+    """R-hat of `[chains, draws]`: of chains, or of groups by the rule of `num_groups`.
+
+    That of groups is the larger of two. One compares groups of chains, and one compares
+    earlier with later draws, because all groups may share a drift.
+    """
     num_chains, num_draws = values.shape
     if num_chains < 2:
         return math.nan
-    if is_compared_in_groups(num_chains, num_draws):
-        # In time's order, so that R-hat sees a drift, which all groups may share.
+    if num_groups(num_chains, num_draws):
         halves = values.T[: num_draws // 2 * 2].reshape(2, -1)
-        pair = (_split_r_hat(chain_groups(values)), _split_r_hat(halves))
-        return max(pair, key=lambda x: -math.inf if math.isnan(x) else x)
-    # Of very many draws every k-th one tells the same.
-    stride = min(-(-values.size // _MOST_VALUES), num_draws // 4)
+        return float(
+            np.fmax(_thinned_r_hat(chain_groups(values)), _thinned_r_hat(halves))
+        )
+    return _thinned_r_hat(values)
+
+
+def _thinned_r_hat(values: np.ndarray) -> float:
+    """ArviZ's R-hat of `[rows, n]`; of very many values every k-th of a row."""
+    stride = min(-(-values.size // _MOST_VALUES), values.shape[1] // MIN_DRAWS)
     return float(az.rhat(values[:, ::stride]))
-
-
-def _split_r_hat(values: np.ndarray) -> float:
-    """R-hat of `[groups, n]`, from every k-th value of a group if there are many."""
-    return float(az.rhat(values[:, :: -(-values.size // _MOST_VALUES)]))

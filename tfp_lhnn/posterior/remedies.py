@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from tfp_lhnn.posterior.convergence import MIN_DRAWS
 from tfp_lhnn.posterior.summary import Summary
 
 __all__ = [
     "MAX_ENERGY_DRIFT",
     "MAX_R_HAT",
-    "MIN_DRAWS",
     "MIN_ESS",
-    "NUM_CHAIN_GROUPS",
     "NUM_DEVIATIONS",
     "convergence_warnings",
-    "is_compared_in_groups",
     "network_warnings",
     "sampler_warnings",
     "stuck_chains",
@@ -28,17 +26,6 @@ __all__ = [
 # more chains do not need more.
 MAX_R_HAT = 1.01
 MIN_ESS = 400
-# R-hat compares chains one by one, and so asks that each has many effective draws. With
-# very many chains, short ones will do. Those are compared in groups, as Margossian et
-# al. (2024), "Nested R-hat", do. Four groups are as many as the chains that `MIN_ESS`
-# is meant for. A group has four chains or more.
-NUM_CHAIN_GROUPS = 4
-MIN_GROUPED_CHAINS = 16
-# R-hat of chains that agree is about √(1 + 2(τ − 1)/n), for n draws that are worth n/τ.
-# From a thousand draws on it is below 1.01 up to τ = 10, and groups are not needed.
-MIN_LONG_CHAIN = 1000
-# ArviZ gives neither R-hat nor ESS for fewer.
-MIN_DRAWS = 4
 # A network whose energy error has a standard deviation of one nat is accepted in 48 %,
 # if errors are normal and proposals independent. Below that, most densities are paid
 # for and thrown away.
@@ -64,16 +51,6 @@ MIN_BFMI = 0.3
 _MORE_GRADIENTS = "fit again with a larger `gradient_budget`"
 # No more stuck chains than this are named, so that a warning stays short.
 _CHAINS_NAMED = 8
-
-
-def is_compared_in_groups(num_chains: int, num_draws: int) -> bool:
-    """Whether R-hat compares groups of chains: they are many, and they are short.
-
-    Args:
-        num_chains: chains of the run.
-        num_draws: draws of each.
-    """
-    return num_chains >= MIN_GROUPED_CHAINS and MIN_DRAWS <= num_draws < MIN_LONG_CHAIN
 
 
 def convergence_warnings(summary: Summary) -> Iterator[str]:

@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tfp_lhnn.posterior import plots
-from tfp_lhnn.posterior.convergence import chain_groups
-from tfp_lhnn.posterior.remedies import NUM_CHAIN_GROUPS, is_compared_in_groups
+from tfp_lhnn.posterior.convergence import chain_groups, evenly_spaced, num_groups
 
 __all__ = ["energy_figure", "panels", "trace_figure", "trace_note"]
 
@@ -33,9 +32,10 @@ def trace_note(num_chains: int, num_draws: int) -> str:
             f" Shown are {_MAX_CHAINS} of {num_chains:,} chains, from the one with the "
             "smallest mean to the one with the largest."
         )
-    if is_compared_in_groups(num_chains, num_draws):
+    if number := num_groups(num_chains, num_draws):
+        shown = f"{_MAX_CHAINS} of " if number > _MAX_CHAINS else ""
         note += (
-            f" Ranks are those of {NUM_CHAIN_GROUPS} groups of chains that began near "
+            f" Ranks are those of {shown}{number} groups of chains that began near "
             "each other, in the later half of the draws; R-hat compares these groups."
         )
     return note
@@ -57,13 +57,14 @@ def trace_figure(name: str, values: np.ndarray) -> Figure:
     for i, chain in enumerate(shown):
         trace.plot(draws, values[chain, ::step], color=_colour(i), lw=0.5, alpha=0.8)
     # Ranks of groups, if R-hat compares groups: a short chain has no distribution.
-    is_grouped = is_compared_in_groups(num_chains, num_draws)
+    is_grouped = num_groups(num_chains, num_draws) > 0
     compared = chain_groups(values) if is_grouped else values
+    rows = evenly_spaced(len(compared), _MAX_CHAINS) if is_grouped else shown
     number = compared.shape[1]
     edges = np.linspace(0, compared.size, min(_RANK_BINS, number) + 1)
     expected = number / (len(edges) - 1)
     ranks = _ranks(compared)
-    for i, row in enumerate(range(len(compared)) if is_grouped else shown):
+    for i, row in enumerate(rows):
         share = np.histogram(ranks[row], edges)[0] / expected
         rank.stairs(share, edges / compared.size, baseline=None, color=_colour(i))
     trace.set_title(name, parse_math=False)
@@ -105,11 +106,10 @@ def panels(number: int) -> list[Any]:
 
 def _shown_chains(values: np.ndarray) -> np.ndarray:
     """Numbers of the chains to show: all, or a dozen evenly spaced by their means."""
-    num_chains = len(values)
-    if num_chains <= _MAX_CHAINS:
-        return np.arange(num_chains)
+    if len(values) <= _MAX_CHAINS:
+        return np.arange(len(values))
     order = np.argsort(values.mean(axis=1), kind="stable")
-    return order[np.linspace(0, num_chains - 1, _MAX_CHAINS).round().astype(int)]
+    return order[evenly_spaced(len(values), _MAX_CHAINS)]
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

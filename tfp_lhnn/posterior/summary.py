@@ -38,7 +38,7 @@ class Summary:
         num_chains: chains.
         num_draws: draws of each chain.
         worst_r_hat: the largest R-hat. Sixteen chains or more with fewer than 1000
-            draws each are compared in four groups, other chains one by one.
+            draws each are compared in groups, other chains one by one.
         min_ess_bulk: the smallest bulk ESS, of all chains together.
         min_ess_tail: the smallest tail ESS, of all chains together.
         bfmi: the smallest Bayesian fraction of missing information of a chain; that of
