@@ -13,6 +13,7 @@ import numpy as np
 
 from tfp_lhnn.sampling.manifest import (
     MANIFEST,
+    ProbeValues,
     Value,
     check_manifest,
     checked_identity,
@@ -21,9 +22,10 @@ from tfp_lhnn.sampling.manifest import (
 from tfp_lhnn.sampling.run_lock import LOCK_NAMES, RunLock
 from tfp_lhnn.sampling.stamped_file import read_stamped, write_stamped
 from tfp_lhnn.support.atomic_files import TemporaryName, flush_directory
+from tfp_lhnn.support.npz_files import Spec
 from tfp_lhnn.support.processes import host_name, is_running
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "ProbeValues"]
 
 _ITEM_NAME = re.compile(r"(?!chunk_\d)[a-z][a-z0-9_]*")
 # What an interrupted write may have been about: nothing else is ever deleted.
@@ -63,10 +65,12 @@ class Checkpoint:
         Args:
           directory: The path; missing parents are made.
           identity: What makes a run this run and no other (model, network, seed,
-            settings), by name; the version of this package is added.
+            settings), by name; the version of this package is added. Values of the
+            density at some points go in as `ProbeValues`, which have a tolerance.
 
         Raises:
-          TypeError: If an entry of `identity` is not a str, an int or a float.
+          TypeError: If an entry of `identity` is not a str, an int, a float or
+            `ProbeValues`.
           ValueError: If the directory belongs to another run, holds files of another
             origin, or its manifest is damaged.
           BlockingIOError: If another process, or another object, has it open.
@@ -230,24 +234,28 @@ class Checkpoint:
         self._write(self._chunk_path(index), arrays)
         self._num_chunks = index + 1
 
-    def read(self, index: int) -> dict[str, np.ndarray]:
+    def read(
+        self, index: int, expected: Mapping[str, Spec] | None = None
+    ) -> dict[str, np.ndarray]:
         """Reads one chunk.
 
         Args:
           index: Its number.
+          expected: Shape and dtype of each of its arrays, by name; None in a shape
+            stands for any size. They are compared before an array is read.
 
         Returns:
           The arrays by name.
 
         Raises:
           IndexError: If there is no such chunk.
-          ValueError: If the file is damaged.
+          ValueError: If the file is damaged, or has other arrays than expected.
         """
         if not 0 <= index < self.num_chunks:
             raise IndexError(
                 f"`index` is {index}; {self.directory} has {self.num_chunks} chunks."
             )
-        return self._read_chunk(index)
+        return self._read_chunk(index, expected)
 
     def chunks(self) -> Iterator[dict[str, np.ndarray]]:
         """Reads the chunks in order, one at a time."""
@@ -266,8 +274,11 @@ class Checkpoint:
     def _item_path(self, name: str) -> pathlib.Path:
         return self.directory / f"{_checked_name(name)}.npz"
 
-    def _read_chunk(self, index: int) -> dict[str, np.ndarray]:
-        return read_stamped(self._chunk_path(index), self._run, _CHUNK_REMEDY)
+    def _read_chunk(
+        self, index: int, expected: Mapping[str, Spec] | None = None
+    ) -> dict[str, np.ndarray]:
+        path = self._chunk_path(index)
+        return read_stamped(path, self._run, _CHUNK_REMEDY, expected)
 
     def _write(self, path: pathlib.Path, arrays: Mapping[str, Any]) -> None:
         """Writes a file; explains what is left if that fails."""

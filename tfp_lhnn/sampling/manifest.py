@@ -4,21 +4,67 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import numbers
 import pathlib
 import secrets
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tfp_lhnn._version import __version__
 from tfp_lhnn.sampling.stamped_file import STAMPED_VERSION
 from tfp_lhnn.support.atomic_files import write_atomically
 
-__all__ = ["MANIFEST", "Value", "check_manifest", "checked_identity", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "ProbeValues",
+    "Value",
+    "check_manifest",
+    "checked_identity",
+    "write_manifest",
+]
 
 MANIFEST = "manifest.json"
 
-Value = str | int | float
+# Far more than the manifest of any run has. A larger file is not even read.
+_MOST_BYTES = 10**6
+
+
+class ProbeValues(NamedTuple):
+    """Values of a density at some points, by which it is known again.
+
+    Two values are the same if they differ by at most `rtol` times the larger of their
+    magnitudes, or by at most `rtol`. NaN equals NaN, and infinities equal themselves.
+
+    Attributes:
+        values: log densities in nats, `[points]`.
+        rtol: the tolerance of the run at hand; that of the manifest is not asked.
+    """
+
+    values: tuple[float, ...]
+    rtol: float
+
+    def is_close_to(self, stored: Any) -> bool:
+        """Whether these are the values that a manifest holds.
+
+        Args:
+            stored: what JSON gave back, which may be anything.
+        """
+        if not isinstance(stored, list) or len(stored) != len(self.values):
+            return False
+        if not all(type(value) in (int, float) for value in stored):
+            return False
+        return all(map(self._is_same, self.values, stored))
+
+    def _is_same(self, one: float, other: float) -> bool:
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=self.rtol, abs_tol=self.rtol)
+
+
+Value = str | int | float | ProbeValues
 
 
 def write_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> str:
@@ -36,12 +82,13 @@ def write_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> st
     """
     # By chance, so that two runs with the same arguments differ too.
     run_id = secrets.token_hex(16)
-    mark = _mark(identity, run_id)
+    stored = {name: _as_json(value) for name, value in identity.items()}
+    mark = _mark(stored, run_id)
     manifest = {
         "package": "tfp_lhnn",
         "format_version": STAMPED_VERSION,
         "package_version": __version__,
-        "identity": dict(identity),
+        "identity": stored,
         "run_id": run_id,
         "run": mark,
     }
@@ -78,11 +125,9 @@ def check_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> st
         **identity,
     }
     differences = [
-        f"{name} is {found.get(name, 'not given')} there and "
-        f"{expected.get(name, 'not given')} here"
+        _difference(name, found.get(name), expected.get(name))
         for name in {**expected, **found}
-        # `repr`, for which NaN equals itself.
-        if repr(found.get(name)) != repr(expected.get(name))
+        if not _is_same(found.get(name), expected.get(name))
     ]
     if differences:
         raise ValueError(
@@ -100,10 +145,12 @@ def checked_identity(identity: Mapping[str, Any]) -> dict[str, Value]:
     """Returns the identity in Python's own types, as the manifest gives it back.
 
     Args:
-        identity: strings and numbers by name.
+        identity: strings, numbers and values of probes by name.
 
     Raises:
         TypeError: if an entry is something else.
+        ValueError: if values of a probe are not in one dimension, or their tolerance is
+            no small positive number.
     """
     checked: dict[str, Value] = {}
     for name, value in identity.items():
@@ -113,17 +160,68 @@ def checked_identity(identity: Mapping[str, Any]) -> dict[str, Value]:
             checked[name] = int(value)
         elif isinstance(value, numbers.Real):
             checked[name] = float(value)
+        elif isinstance(value, ProbeValues):
+            checked[name] = _checked_probe(name, value)
         else:
             raise TypeError(
                 f"`identity[{name!r}]` is a {type(value).__name__}; expected a str, an "
-                "int or a float."
+                "int, a float or ProbeValues."
             )
     return checked
 
 
+def _checked_probe(name: str, probe: ProbeValues) -> ProbeValues:
+    values = np.asarray(probe.values)
+    if values.ndim != 1 or values.dtype.kind not in "fiu":
+        raise ValueError(
+            f"`identity[{name!r}]` has values of shape {values.shape} and type "
+            f"{values.dtype}; expected numbers, [points]."
+        )
+    if not 0.0 <= probe.rtol < 1.0:
+        raise ValueError(
+            f"`identity[{name!r}]` has rtol={probe.rtol}; expected 0 or more, below 1."
+        )
+    return ProbeValues(tuple(map(float, values)), float(probe.rtol))
+
+
+def _as_json(value: Value) -> str | int | float | list[float]:
+    return list(value.values) if isinstance(value, ProbeValues) else value
+
+
+def _is_same(found: Any, expected: Value | None) -> bool:
+    if isinstance(expected, ProbeValues):
+        return expected.is_close_to(found)
+    # By `repr`, for which NaN equals itself.
+    return repr(found) == repr(expected)
+
+
+def _difference(name: str, found: Any, expected: Value | None) -> str:
+    """Says that an entry differs there, in the manifest, from here."""
+    if isinstance(expected, ProbeValues) and isinstance(found, list):
+        return (
+            f"the log density has changed ({name}: {_shown(found)} there and "
+            f"{_shown(expected.values)} here), so its data or its code have, perhaps"
+        )
+    there, here = (
+        "not given" if value is None else value
+        for value in (found, _as_json(expected) if expected is not None else None)
+    )
+    return f"{name} is {there} there and {here} here"
+
+
+def _shown(values: Sequence[Any]) -> str:
+    """The first few values, for a message."""
+    shown = [f"{v:.10g}" if isinstance(v, float) else str(v)[:20] for v in values]
+    return ", ".join([*shown[:3], "..."] if len(shown) > 3 else shown)
+
+
 def _parsed(path: pathlib.Path) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        manifest = json.loads(text)
         if manifest["package"] != "tfp_lhnn":
             raise ValueError(f"its package is {manifest['package']!r}")
         for name in ("format_version", "package_version", "identity"):

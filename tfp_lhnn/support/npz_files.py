@@ -13,9 +13,12 @@ import numpy as np
 
 from tfp_lhnn.support.atomic_files import write_atomically
 
-__all__ = ["read_npz", "write_npz"]
+__all__ = ["Spec", "read_npz", "write_npz"]
 
 Path = str | os.PathLike[str]
+
+# Of an array: its shape, with None for sizes that are not known, and its dtype.
+Spec = tuple[tuple[int | None, ...], Any]
 
 _SUFFIX = ".npy"
 
@@ -45,7 +48,12 @@ def write_npz(
 
 
 def read_npz(
-    path: Path, version: int, names: Sequence[str] | None, kind: str
+    path: Path,
+    version: int,
+    names: Sequence[str] | None,
+    kind: str,
+    *,
+    specs: Mapping[str, Spec] | None = None,
 ) -> dict[str, np.ndarray]:
     """Reads what `write_npz` wrote.
 
@@ -56,6 +64,8 @@ def read_npz(
         version: the version expected.
         names: the fields expected, others are ignored; `None` for all there are.
         kind: what the file should hold, for messages.
+        specs: shapes and dtypes by name, for some of the fields. They are compared
+            before the array is read.
 
     Returns:
         The arrays by name.
@@ -63,11 +73,11 @@ def read_npz(
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is damaged, foreign, of another version, or too large
-            for the memory.
+            for the memory, or if a field has another shape or dtype than expected.
     """
     with open(path, "rb") as file:
         try:
-            fields = _read_fields(file, names)
+            fields = _read_fields(file, names, specs or {})
         except MemoryError as error:
             raise ValueError(f"{path} does not fit into memory: {error}") from error
         except Exception as error:  # readers of a damaged file raise almost anything
@@ -85,7 +95,9 @@ def read_npz(
     return fields
 
 
-def _read_fields(file: BinaryIO, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+def _read_fields(
+    file: BinaryIO, names: Sequence[str] | None, specs: Mapping[str, Spec]
+) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         _check_sizes(members, os.fstat(file.fileno()).st_size)
@@ -96,7 +108,7 @@ def _read_fields(file: BinaryIO, names: Sequence[str] | None) -> dict[str, np.nd
             if name in fields:
                 raise ValueError(f"{name} is there twice")
             if wanted is None or name in wanted:
-                fields[name] = _read_array(archive, member)
+                fields[name] = _read_array(archive, member, specs.get(name))
         return fields
 
 
@@ -115,7 +127,9 @@ def _check_sizes(members: Sequence[zipfile.ZipInfo], size: int) -> None:
         )
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+def _read_array(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: Spec | None
+) -> np.ndarray:
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADER_READERS:
@@ -131,6 +145,23 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
                 f"{member.filename} claims an array of shape {shape} and type {dtype}, "
                 f"but has {left} bytes"
             )
+    if spec is not None:
+        _check_spec(member.filename, shape, dtype, spec)
     # Opened again: after a seek Python no longer checks the member's checksum.
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_spec(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], spec: Spec
+) -> None:
+    sizes, expected = spec[0], np.dtype(spec[1])
+    is_same = len(shape) == len(sizes) and all(
+        size is None or size == found for found, size in zip(shape, sizes, strict=True)
+    )
+    if not is_same or dtype != expected:
+        wanted = ", ".join("any" if size is None else str(size) for size in sizes)
+        raise ValueError(
+            f"{name} is {dtype} of shape {shape}; expected {expected} of shape "
+            f"({wanted})"
+        )
