@@ -30,8 +30,10 @@ _COUNTS = ("num_gradients", "num_dropped")
 class TrainingData:
     """Points of phase space with the exact time derivatives there.
 
-    NumPy arrays, float32 or float64 alike, `n` points in `d` dimensions. Checked when
-    made. Of a state with many parts, the columns are the parts' in their order.
+    NumPy arrays of `n` points in `d` dimensions. All floats have one dtype, float32 or
+    float64; only log densities, which may be large, can be float64 beside float32. The
+    arrays are checked when the object is made. Of a state with many parts, the columns
+    are the parts' in their order.
 
     Attributes:
       position: `q`, `[n, d]`.
@@ -87,7 +89,9 @@ class TrainingData:
             if name == "trajectory":
                 if array.dtype.kind not in "iu":
                     raise TypeError(f"`{name}` is {array.dtype}; expected int32.")
-            elif array.dtype != dtype:
+            elif array.dtype != dtype and (
+                name != "log_prob" or array.dtype != np.float64
+            ):
                 raise TypeError(f"`{name}` is {array.dtype}; expected {dtype}.")
 
     def __len__(self) -> int:
@@ -105,7 +109,7 @@ class TrainingData:
 
     @property
     def dtype(self) -> np.dtype:
-        """The floating dtype of all arrays but `trajectory`."""
+        """The dtype of positions, momenta and rates."""
         return self.position.dtype
 
     @classmethod
@@ -123,7 +127,7 @@ class TrainingData:
         Args:
           position: `[n, d]`, float32 or float64.
           gradient: The gradients of the log density there, `[n, d]`.
-          log_prob: The log densities there, `[n]`.
+          log_prob: The log densities there, `[n]`, in the same dtype or float64.
           seed: An int, a pair of ints, or an integer Tensor `[2]`.
           trajectory: Integers `[n]` that tie related points; None ties none.
 

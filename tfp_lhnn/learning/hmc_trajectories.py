@@ -16,20 +16,24 @@ from tfp_lhnn.mcmc.integrator import (
     select_chains,
     start_step,
 )
-from tfp_lhnn.support.state_layout import StateLayout, state_parts
 
-__all__ = ["Points", "simulate_points"]
+__all__ = ["Points", "ValueAndGradient", "simulate_points"]
 
 # Energy error, in nats, beyond which a segment has diverged. It is the bound of the
 # kernels (`max_energy_diff`) and of Stan: such a point has e^-1000 of the weight of its
 # start, and a gradient that tells of the integrator rather than of the target.
 _MAX_ENERGY_DIFF = 1000.0
 
+# A point is of no use if the sum of its squared gradient is larger than this share of
+# the largest number: whoever adds up the squares of many points, as a mean squared
+# error does, gets infinity. In float32 that is a gradient of 10^16.
+_USABLE_SHARE = 1e-6
+
 ValueAndGradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class Points(NamedTuple):
-    """Evaluated points of phase space, one per trajectory.
+    """Points of phase space where the target was evaluated, one per trajectory.
 
     Attributes:
       position: `[trajectories, d]`.
@@ -62,8 +66,8 @@ class _History(NamedTuple):
 
     Attributes:
       points: With a leading dimension `[num_steps + 1]`.
-      is_usable: Whether a point is finite and its segment has not diverged there, bool
-        `[num_steps + 1, trajectories]`.
+      is_usable: Whether a point has numbers to learn from and its segment has not
+        diverged there, bool `[num_steps + 1, trajectories]`.
     """
 
     points: Points
@@ -98,11 +102,10 @@ class _Chain(NamedTuple):
 
 
 def simulate_points(
-    target_log_prob_fn: Callable[..., tf.Tensor],
-    initial_state: Any,
+    value_and_gradient: ValueAndGradient,
+    starts: tf.Tensor,
     seed: tf.Tensor,
     *,
-    num_trajectories: int,
     num_steps: int,
     num_leapfrog_steps: int,
     step_size: float,
@@ -111,104 +114,44 @@ def simulate_points(
     """Compiles and runs the trajectories; `simulate_training_data` says which.
 
     Args:
-      target_log_prob_fn: The user's target.
-      initial_state: The user's starts.
+      value_and_gradient: Maps positions `[trajectories, d]` to log densities
+        `[trajectories]` and their gradients `[trajectories, d]`.
+      starts: One start per trajectory, `[trajectories, d]`.
       seed: A stateless seed, int32 `[2]`.
-      num_trajectories: How many trajectories run side by side.
       num_steps: Leapfrog steps of each trajectory.
       num_leapfrog_steps: Steps between Metropolis tests and fresh momenta.
       step_size: The leapfrog step.
       jit_compile: Whether XLA compiles the loop.
 
     Returns:
-      All points, as NumPy arrays `[num_trajectories * (num_steps + 1), ...]`,
-      trajectory by trajectory and in the order of time; and which of them are finite
-      and have not diverged, bool.
-
-    Raises:
-      TypeError: If the state or the target's value has a wrong type.
-      ValueError: If one of them has a wrong shape, or no start is finite.
+      All points, as NumPy arrays `[trajectories * (num_steps + 1), ...]`, trajectory by
+      trajectory and in the order of time; and which of them to learn from, bool. If no
+      start is usable no step is made: the points then mean nothing, and none of them is
+      to learn from.
     """
-    layout, starts = _deal_starts(initial_state, num_trajectories)
-    evaluate = _checked_value_and_gradient(
-        layout.on_flat(target_log_prob_fn), starts.dtype, num_trajectories
-    )
-
     noise = _draw_noise(seed, num_steps, starts)
 
     # Without AutoGraph, which would bury the messages of a bad target in its own.
     @tf.function(autograph=False, jit_compile=jit_compile)
     def simulate(starts: tf.Tensor, noise: _Noise) -> tuple[_History, tf.Tensor]:
         return _run_trajectories(
-            evaluate,
+            value_and_gradient,
             starts,
             noise,
             num_leapfrog_steps=num_leapfrog_steps,
             step_size=step_size,
         )
 
-    try:
-        # Traced once by intention, so TensorFlow must not warn of retracing.
-        compiled = simulate.get_concrete_function(starts, noise)
-        history, any_usable = compiled(starts, noise)
-    except tf.errors.OpError as error:
-        if jit_compile:
-            error.add_note("If XLA cannot take the target, pass `jit_compile=False`.")
-        raise
-    if not any_usable:
-        raise ValueError(
-            "`target_log_prob_fn` or its gradient is not finite at any start in "
-            "`initial_state`; expected at least one start of positive density."
-        )
-    return Points(*map(_by_trajectory, history.points)), _by_trajectory(
-        history.is_usable
-    )
+    # Traced once by intention, so TensorFlow must not warn of retracing.
+    compiled = simulate.get_concrete_function(starts, noise)
+    history, any_usable = compiled(starts, noise)
+    points = Points(*map(_by_trajectory, history.points))
+    return points, _by_trajectory(history.is_usable) & bool(any_usable)
 
 
 def _by_trajectory(x: tf.Tensor) -> np.ndarray:
     """`[time, trajectories, ...]` as `[trajectories * time, ...]`."""
     return x.numpy().swapaxes(0, 1).reshape(-1, *x.shape[2:])
-
-
-def _deal_starts(
-    initial_state: Any, num_trajectories: int
-) -> tuple[StateLayout, tf.Tensor]:
-    """Gives each trajectory a start.
-
-    Args:
-      initial_state: A Tensor `[starts, d]` or `[d]`, or a list of parts
-        `[starts, ...]`.
-      num_trajectories: How many trajectories there are; starts are used in turn.
-
-    Returns:
-      The layout of the state, and the flat starts `[num_trajectories, d]`.
-
-    Raises:
-      TypeError: If the state is not float32 or float64, or no Tensor or list of them.
-      ValueError: If a shape is wrong, or there are more starts than trajectories.
-    """
-    parts = state_parts(initial_state, "initial_state")
-    if parts[0].dtype not in (tf.float32, tf.float64):
-        raise TypeError(
-            f"`initial_state` is {parts[0].dtype.name}; expected float32 or float64."
-        )
-    if not isinstance(initial_state, (list, tuple)):
-        shape = parts[0].shape
-        if shape.rank not in (1, 2):
-            raise ValueError(
-                f"`initial_state` has shape {shape}; expected [starts, d] or [d] (put "
-                "a part of another shape into a list)."
-            )
-        initial_state = parts[0] if shape.rank == 2 else parts[0][tf.newaxis]
-    layout = StateLayout.from_state(initial_state, batch_rank=1, name="initial_state")
-    flat = layout.flatten(initial_state)
-    num_starts = flat.shape[0]
-    if not 1 <= num_starts <= num_trajectories or not layout.dim:
-        raise ValueError(
-            f"`initial_state` has {num_starts} starts in {layout.dim} dimensions; "
-            f"expected 1 to {num_trajectories} (`num_trajectories`) in 1 or more."
-        )
-    return layout, tf.gather(flat, np.arange(num_trajectories) % num_starts)
 
 
 def _draw_noise(seed: tf.Tensor, num_steps: int, starts: tf.Tensor) -> _Noise:
@@ -226,56 +169,6 @@ def _draw_noise(seed: tf.Tensor, num_steps: int, starts: tf.Tensor) -> _Noise:
     )
 
 
-def _checked_value_and_gradient(
-    log_prob_fn: Callable[[tf.Tensor], Any], dtype: tf.DType, batch_size: int
-) -> ValueAndGradient:
-    """Makes the function that evaluates the target, once per call.
-
-    What it checks is known while tracing, so the checks cost no evaluation.
-
-    Args:
-      log_prob_fn: The user's target as a function of `[batch_size, d]`.
-      dtype: The dtype that its values must have.
-      batch_size: The number of its values.
-
-    Returns:
-      A function from positions to log densities `[batch_size]` and gradients
-      `[batch_size, d]`. It raises TypeError or ValueError for a bad target.
-    """
-
-    def evaluate(position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # The target's own variables (weights, data) are constants here.
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(position)
-            log_prob = log_prob_fn(position)
-        if not tf.is_tensor(log_prob):
-            raise TypeError(
-                f"`target_log_prob_fn` returned a {type(log_prob).__name__}; "
-                f"expected a Tensor of shape [{batch_size}]."
-            )
-        if log_prob.dtype != dtype:
-            raise TypeError(
-                f"`target_log_prob_fn` returned {log_prob.dtype.name}; expected "
-                f"{dtype.name}, as `initial_state` is."
-            )
-        if not log_prob.shape.is_compatible_with([batch_size]):
-            raise ValueError(
-                f"`target_log_prob_fn` returned shape {log_prob.shape}; expected "
-                f"[{batch_size}], one value per trajectory."
-            )
-        gradient = tape.gradient(log_prob, position)
-        if gradient is None:
-            raise ValueError(
-                "`target_log_prob_fn` has no gradient: its value does not depend on "
-                "the state through differentiable TensorFlow operations."
-            )
-        # The gradient of a gather comes as IndexedSlices.
-        gradient = tf.ensure_shape(tf.convert_to_tensor(gradient), position.shape)
-        return tf.ensure_shape(log_prob, [batch_size]), gradient
-
-    return evaluate
-
-
 def _run_trajectories(
     value_and_gradient: ValueAndGradient,
     position: tf.Tensor,
@@ -287,19 +180,19 @@ def _run_trajectories(
     """Runs all trajectories in lockstep: one evaluation at the start, one per step.
 
     Args:
-      value_and_gradient: As `_checked_value_and_gradient` makes it.
+      value_and_gradient: As `simulate_points` takes it.
       position: The starts, `[trajectories, d]`.
       noise: The random numbers; their first dimension sets the number of steps.
       num_leapfrog_steps: Steps between Metropolis tests and fresh momenta.
       step_size: The leapfrog step.
 
     Returns:
-      The history, and whether any start was finite. If none was, no step is made and
+      The history, and whether any start was usable. If none was, no step is made, and
       the points mean nothing.
     """
     num_points = noise.momentum.shape[0]
     first = Points(position, noise.momentum[0], *value_and_gradient(position))
-    is_usable = _is_finite(first)
+    is_usable = _has_usable_numbers(first)
     arrays = [
         tf.TensorArray(x.dtype, size=num_points, element_shape=x.shape)
         for x in (*first, is_usable)
@@ -313,8 +206,8 @@ def _run_trajectories(
     ) -> tuple[tf.Tensor, _Chain, _History]:
         point = _leapfrog(value_and_gradient, chain.current, step_size)
         noise_i = _Noise(noise.momentum[i], noise.log_uniform[i])
-        gain = _log_joint(point) - _log_joint(chain.start)
-        is_usable = _is_finite(point) & (gain >= -_MAX_ENERGY_DIFF)
+        gain = _log_joint_gain(point, chain.start)
+        is_usable = _has_usable_numbers(point) & (gain >= -_MAX_ENERGY_DIFF)
         chain = _end_segments(
             point, chain, is_usable, gain, noise_i, num_leapfrog_steps
         )
@@ -330,25 +223,28 @@ def _run_trajectories(
     return history.stack(), any_usable
 
 
-def _is_finite(point: Points) -> tf.Tensor:
-    finite = tf.math.is_finite(point.log_prob)
-    for x in (point.position, point.momentum, point.gradient):
-        finite &= tf.reduce_all(tf.math.is_finite(x), axis=-1)
-    return finite
+def _has_usable_numbers(point: Points) -> tf.Tensor:
+    """Whether all is finite, and the gradient no larger than can be worked with."""
+    usable = tf.math.is_finite(point.log_prob)
+    for x in (point.position, point.momentum):
+        usable &= tf.reduce_all(tf.math.is_finite(x), axis=-1)
+    # False for NaN as well.
+    square = tf.reduce_sum(tf.square(point.gradient), axis=-1)
+    return usable & (square <= _USABLE_SHARE * square.dtype.max)
 
 
 def _replace_unusable(first: Points) -> Points:
-    """Lets a trajectory with a non-finite start begin where another one does.
+    """Lets a trajectory with an unusable start begin where another one does.
 
     It could not leave its own start, and all its gradients would be wasted. The usable
     starts are dealt out in turn; each trajectory keeps its own momentum.
     """
-    finite = _is_finite(first)
-    usable_first = tf.argsort(tf.cast(~finite, tf.int32), stable=True)
-    trajectory = tf.range(tf.size(finite))
-    num_usable = tf.maximum(tf.reduce_sum(tf.cast(finite, tf.int32)), 1)
+    is_usable = _has_usable_numbers(first)
+    usable_first = tf.argsort(tf.cast(~is_usable, tf.int32), stable=True)
+    trajectory = tf.range(tf.size(is_usable))
+    num_usable = tf.maximum(tf.reduce_sum(tf.cast(is_usable, tf.int32)), 1)
     source = tf.gather(usable_first, trajectory % num_usable)
-    source = tf.where(finite, trajectory, source)
+    source = tf.where(is_usable, trajectory, source)
     return Points(
         position=tf.gather(first.position, source),
         momentum=first.momentum,
@@ -377,8 +273,8 @@ def _end_segments(
 ) -> _Chain:
     """Tests the segments that are complete, and begins the next ones.
 
-    A segment that met a non-finite point, or has diverged, ends at once: it is going to
-    be rejected, so that further steps of it could only waste gradients.
+    A segment that met an unusable point ends at once. It will be rejected anyway, so
+    further steps would only waste gradients.
     """
     age = chain.age + 1
     ended = ~is_usable | (age >= num_leapfrog_steps)
@@ -392,5 +288,11 @@ def _end_segments(
     )
 
 
-def _log_joint(point: Points) -> tf.Tensor:
-    return point.log_prob - kinetic_energy(point.momentum, None)
+def _log_joint_gain(point: Points, start: Points) -> tf.Tensor:
+    """By how much the log joint density is higher at `point` than at `start`.
+
+    The log densities are subtracted first: beside large ones, the kinetic energies
+    would be lost in rounding.
+    """
+    kinetic, kinetic_before = (kinetic_energy(x.momentum, None) for x in (point, start))
+    return (point.log_prob - start.log_prob) - (kinetic - kinetic_before)

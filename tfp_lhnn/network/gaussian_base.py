@@ -83,6 +83,8 @@ def near_points(potential: np.ndarray, dim: int) -> np.ndarray:
     Returns:
         Bool, `[n]`; true for a tenth of the points or more.
     """
+    # In float32, a large potential would swallow what is added to it.
+    potential = np.asarray(potential, np.float64)
     lowest = np.quantile(potential, 0.1)
     return potential <= lowest + dim + 10.0 * np.sqrt(dim) + 10.0
 
@@ -334,8 +336,9 @@ def _error(
 ) -> float:
     """Held-out error of the energy about its mean, or of the gradient."""
     if log_prob is not None:
-        near = near_points(-np.asarray(log_prob, np.float64), position.shape[1])
-        difference = -log_prob[near] - base.energy(position[near])
+        potential = -np.asarray(log_prob, np.float64)
+        near = near_points(potential, position.shape[1])
+        difference = potential[near] - base.energy(position[near])
         return float(np.std(difference))
     residual = base.whiten(position) + base.whiten_gradient(gradient)
     return float(np.sqrt(np.mean(residual**2)))

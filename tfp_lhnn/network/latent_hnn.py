@@ -398,4 +398,5 @@ class LatentHNN(LearnedEnergy):
         if self.output_layer.kernel.trainable:
             self.silence()
         if log_prob is not None:
-            self.offset.assign(np.median(-log_prob - base.energy(position)))
+            potential = -np.asarray(log_prob, np.float64)
+            self.offset.assign(np.median(potential - base.energy(position)))

@@ -307,9 +307,9 @@ def _start_afresh(
 
 def _remainder(network: LatentHNN, data: TrainingData) -> Points:
     """What the base leaves to the layers, at the points not far away, in float64."""
-    near = near_points(-data.log_prob, data.dim)
-    position = data.position[near].astype(np.float64)
-    potential = -data.log_prob[near].astype(np.float64)
+    potential = -data.log_prob.astype(np.float64)
+    near = near_points(potential, data.dim)
+    position, potential = data.position[near].astype(np.float64), potential[near]
     gradient = -data.momentum_rate[near].astype(np.float64)
     if not network.separable:
         momentum = data.momentum[near].astype(np.float64)
