@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,11 @@ __all__ = ["fit_from_arrays", "fit_to_arrays", "load_fit", "save_fit"]
 
 # Raised when the meaning of a field changes, so that old files are refused by name.
 _FORMAT_VERSION = 3
+
+# A fit chooses a few dozen at most.
+_MOST_TRANSITIONS = 10_000
+# Counts are stored with the posterior, whose files have no larger integers.
+_LARGEST_COUNT = int(np.iinfo(np.int64).max)
 
 _DATA_ARRAYS = ("position", "momentum", "momentum_rate", "log_prob", "trajectory")
 _CURVES = (
@@ -145,6 +151,8 @@ def fit_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     count = sum(name.startswith("weight_") for name in arrays)
     weights = [_array(arrays, f"weight_{i}") for i in range(count)]
     network = network_from_arrays(text.get("network"), weights)
+    values = _values(text.get("values"), _FIT_VALUES, "values")
+    _check_ranges(values)
     rounds = text.get("rounds")
     if not isinstance(rounds, list):
         raise ValueError("`rounds` is no list.")
@@ -154,8 +162,23 @@ def fit_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "data": _data(text.get("data"), arrays, network.dim),
         "rounds": tuple(_round(i, one, arrays) for i, one in enumerate(rounds)),
         "held_out": _curves(arrays, ("held_out_potential", "held_out_error")),
-        **_values(text.get("values"), _FIT_VALUES, "values"),
+        **values,
     }
+
+
+def _check_ranges(values: Mapping[str, Any]) -> None:
+    """Refuses what a sampler could not run with, or would run with for ever."""
+    step_size, number = values["step_size"], values["num_surrogate_transitions"]
+    if not (math.isfinite(step_size) and step_size > 0.0):
+        raise ValueError(f"`step_size` is {step_size}; expected a number above 0.")
+    if not 1 <= number <= _MOST_TRANSITIONS:
+        raise ValueError(
+            f"`num_surrogate_transitions` is {number}; expected 1 to "
+            f"{_MOST_TRANSITIONS}."
+        )
+    for name in ("num_gradients", "num_evaluations", "gradient_budget"):
+        if not 0 <= values[name] <= _LARGEST_COUNT:
+            raise ValueError(f"`{name}` is {values[name]}; expected a count.")
 
 
 def _parsed(text: np.ndarray) -> dict[str, Any]:
@@ -195,10 +218,10 @@ def _values(found: Any, types: Mapping[str, type], name: str) -> dict[str, Any]:
 def _states(arrays: Mapping[str, np.ndarray], dim: int) -> np.ndarray:
     states = _array(arrays, "states")
     is_matrix = states.ndim == 2 and len(states) > 0 and states.shape[1] == dim
-    if not is_matrix or states.dtype.kind != "f":
+    if not is_matrix or states.dtype.kind != "f" or not np.isfinite(states).all():
         raise ValueError(
-            f"`states` is {states.dtype} of shape {states.shape}; expected floats, "
-            f"[chains, {dim}] as the network has it."
+            f"`states` is {states.dtype} of shape {states.shape}; expected finite "
+            f"floats, [chains, {dim}] as the network has it."
         )
     return states
 

@@ -113,6 +113,8 @@ def _set_weights(network: LatentHNN, weights: Sequence[np.ndarray], name: str) -
                 f"`weight_{i}` is {weight.dtype} of shape {weight.shape}; the "
                 f"{variable.name} of this network is {dtype} of shape {shape}."
             )
+        if not np.isfinite(weight).all():
+            raise ValueError(f"`weight_{i}` has numbers that are not finite.")
     network.set_weights(weights)
 
 
