@@ -92,3 +92,20 @@ def test_a_network_without_a_single_finite_density_is_never_better(bulk, tail):
     )
     assert not lost.does_as_well_as(known)
     assert known.does_as_well_as(lost)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_chains_start_only_where_the_target_has_density(bad):
+    generator = np.random.default_rng(5)
+    position = generator.standard_normal((NUM_OWN, 1))
+    residual = generator.normal(scale=0.3, size=NUM_OWN)
+    # Without density on the left, and one point of far too great a weight.
+    residual[position[:, 0] < 0] = bad
+    residual[np.argmax(position[:, 0])] = -50.0
+    quality = assess(residual, residual, residual[:0], residual[:0])
+    points = Check(position, NUM_OWN, residual, residual, quality)
+    states = Checked(None, points).states(generator)
+    assert states.shape == (32, 1)
+    assert np.all(states >= 0)
+    # The one does not make up all of them.
+    assert len(np.unique(states)) > 20

@@ -1,5 +1,6 @@
 """`sample`: from a model to a posterior, in one call and in several."""
 
+import dataclasses
 import errno
 import os
 import signal
@@ -201,6 +202,52 @@ def test_a_second_run_compiles_nothing():
     np.testing.assert_array_equal(again.posterior["x"], first.posterior["x"])
 
 
+def half(bad):
+    """A normal density where the first coordinate is positive, and none elsewhere."""
+
+    def log_prob(q):
+        value = -0.5 * tf.reduce_sum(q**2, axis=-1)
+        return tf.where(q[..., 0] > 0.0, value, np.float32(bad))
+
+    return log_prob
+
+
+@pytest.fixture(scope="module")
+def half_fits():
+    """Fits to the same density, which is NaN, or zero, on half of the space."""
+    start = np.ones([2], np.float32)
+    return [
+        tfp_lhnn.fit(half(bad), start, 700, seed=1, hidden_units=(8,))
+        for bad in (np.nan, -np.inf)
+    ]
+
+
+def test_states_of_a_fit_have_density_and_nan_is_no_density(half_fits):
+    one, other = half_fits
+    assert np.all(one.states[:, 0] > 0)
+    np.testing.assert_array_equal(one.states, other.states)
+    assert one.acceptance == other.acceptance
+    assert one.data.num_dropped == other.data.num_dropped > 0
+
+
+@pytest.mark.parametrize("all_bad", [False, True])
+def test_chains_start_with_density_whatever_the_fit_says(half_fits, all_bad):
+    fitted = half_fits[0]
+    states = fitted.states.copy()
+    states[: None if all_bad else 2, 0] *= -1.0
+    posterior = tfp_lhnn.sample(
+        20,
+        half(np.nan),
+        initial_state=np.ones([2], np.float32),
+        seed=2,
+        gradient_budget=700,
+        num_burnin_draws=0,
+        fit=dataclasses.replace(fitted, states=states),
+    )
+    assert np.all(posterior.posterior["x"][..., 0] > 0)
+    assert np.all(np.isfinite(posterior.sample_stats["lp"]))
+
+
 ERRORS = np.array([15.0, 10, 16, 11, 9, 11, 10, 18], np.float32)
 
 
@@ -367,7 +414,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     np.testing.assert_array_equal(again.posterior["x"], first.posterior["x"])
     with pytest.raises(ValueError, match="seed"):
         run_traced(target, 2, checkpoint=tmp_path / "run")
-    with pytest.raises(ValueError, match="model"):
+    with pytest.raises(ValueError, match="log density has changed"):
         run_traced(lambda q: 2.0 * skewed(q), 1, checkpoint=tmp_path / "run")
 
 

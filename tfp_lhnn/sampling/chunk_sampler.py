@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lhnn.evaluation.target import CompiledTarget
-from tfp_lhnn.mcmc import LatentHNNDelayedAcceptanceStats, LatentHNNStats
+from tfp_lhnn.mcmc import trace_stats
 from tfp_lhnn.network.fixed_network import NetworkForm, WhitenedWeights
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.sampling.compiled_sampler import (
@@ -17,7 +17,7 @@ from tfp_lhnn.sampling.compiled_sampler import (
     TunedSampler,
 )
 
-__all__ = ["Chunk", "ChunkSampler", "compiled_sampler", "stats_type"]
+__all__ = ["Chunk", "ChunkSampler", "compiled_sampler"]
 
 
 class Chunk(NamedTuple):
@@ -45,13 +45,6 @@ def compiled_sampler(
     return target.compiled(
         (settings, form), lambda: CompiledSampler(target, form, settings)
     )
-
-
-def stats_type(settings: SamplerSettings) -> Any:
-    """Which tuple the statistics are."""
-    if settings.method == "nuts":
-        return LatentHNNStats
-    return LatentHNNDelayedAcceptanceStats
 
 
 class ChunkSampler:
@@ -120,7 +113,7 @@ class ChunkSampler:
         Returns:
             The draws.
         """
-        template = self._compiled.structure(self._tuned, tf.constant(carry[0]))
+        template = self._structure(carry[0].shape)
         z, results = tf.nest.pack_sequence_as(
             (carry[0], template),
             [tf.constant(x) for x in carry],
@@ -142,6 +135,34 @@ class ChunkSampler:
             lambda x: x.numpy()[:number], outputs
         )
         return Chunk(position, energy, radius, stats, _arrays(last))
+
+    def example(self, num_draws: int, num_chains: int) -> Chunk:
+        """A chunk of which only shapes and dtypes count; nothing is evaluated.
+
+        Args:
+            num_draws: in the chunk.
+            num_chains: number of chains.
+        """
+        dtype = self._dtype.as_numpy_dtype
+        z = np.zeros([num_chains, self._base.location.size], dtype)
+        results = self._structure(z.shape)
+        scalars = np.zeros([num_draws, num_chains], dtype)
+        leaves = tf.nest.flatten(results, expand_composites=True)
+        stats = trace_stats(z, results)
+        return Chunk(
+            np.zeros([num_draws, *z.shape], dtype),
+            scalars,
+            scalars,
+            type(stats)(*(_zeros(x, [num_draws]) for x in stats)),
+            [z, *(_zeros(x, []) for x in leaves)],
+        )
+
+    def _structure(self, shape: tuple[int, ...]) -> Any:
+        return self._compiled.structure(self._tuned, tf.zeros(shape, self._dtype))
+
+
+def _zeros(like: tf.Tensor, leading: list[int]) -> np.ndarray:
+    return np.zeros([*leading, *like.shape], like.dtype.as_numpy_dtype)
 
 
 def _arrays(structure: Any) -> list[np.ndarray]:

@@ -19,6 +19,7 @@ from tfp_lhnn.model.model import as_model
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.posterior.diagnostics import summarize, warn
 from tfp_lhnn.sampling.checkpoint import Checkpoint
+from tfp_lhnn.sampling.manifest import ProbeValues, Value
 from tfp_lhnn.sampling.sampling_run import (
     Plan,
     SamplingRun,
@@ -40,6 +41,11 @@ _METHODS = ("delayed_acceptance", "nuts")
 
 # Draws that chains take from the network's density to the target's; a density each.
 _NUM_BURNIN_DRAWS = 100
+
+
+# Relative differences of the probe's values that rounding can make where another
+# version of TensorFlow, or another machine, goes on with a run.
+_PROBE_TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 
 def sample(
@@ -144,8 +150,12 @@ def sample(
     with contextlib.ExitStack() as stack:
         store = None
         if checkpoint is not None:
-            identity: dict[str, str | int | float] = {
+            identity: dict[str, Value] = {
                 "model": density.fingerprint(),
+                "probe": ProbeValues(
+                    tuple(probe.log_prob.tolist()),
+                    _PROBE_TOLERANCES[density.dtype.name],
+                ),
                 "seed": " ".join(str(word) for word in words.numpy()),
                 "network": _network_identity(fit, hidden_units),
                 "gradient_budget": gradient_budget,

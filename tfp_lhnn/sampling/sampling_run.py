@@ -22,7 +22,6 @@ from tfp_lhnn.sampling.chunk_sampler import (
     Chunk,
     ChunkSampler,
     compiled_sampler,
-    stats_type,
 )
 from tfp_lhnn.sampling.compiled_sampler import SamplerSettings
 from tfp_lhnn.support.arviz_import import az
@@ -210,17 +209,25 @@ class SamplingRun:
         self, index: int, first: int, done: int, carry: list[np.ndarray] | None
     ) -> Chunk:
         if self._store is not None and index < done:
-            arrays = self._store.read(index)
-            return _unpack(arrays, stats_type(self._plan.settings))
+            return self._stored_chunk(self._store, index, first)
         if carry is None:
             carry = self._first_carry()
-        size = self._plan.settings.chunk_size
         chunk = self._sampler.run(
-            carry, self._seed, first, self._plan.is_true[first : first + size]
+            carry, self._seed, first, self._plan.is_true[self._rows(first)]
         )
         if self._store is not None:
             self._store.append(index, _pack(chunk))
         return chunk
+
+    def _stored_chunk(self, store: Checkpoint, index: int, first: int) -> Chunk:
+        number = len(self._plan.is_true[self._rows(first)])
+        example = self._sampler.example(number, self._plan.settings.num_chains)
+        expected = {name: (x.shape, x.dtype.str) for name, x in _pack(example).items()}
+        return _unpack(store.read(index, expected), type(example.stats))
+
+    def _rows(self, first: int) -> slice:
+        """The draws of the chunk that begins with this one."""
+        return slice(first, first + self._plan.settings.chunk_size)
 
     def _first_carry(self) -> list[np.ndarray]:
         """Starts the chains at states of the fit, all of finite density.
