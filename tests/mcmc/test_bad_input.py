@@ -1,7 +1,6 @@
-"""Clear refusals of bad input, and divergences inside a trajectory."""
+"""Clear refusals of bad input."""
 
 import re
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -14,7 +13,6 @@ from .helpers import (
     MODES,
     ExactNetwork,
     make_kernel,
-    poison,
     skewed_log_prob,
     skewed_parts_log_prob,
     small_network,
@@ -40,6 +38,7 @@ IN_BOTH_KERNELS = [
     ("step_size", ValueError, "`step_size` must be positive", STEP_SIZES),
     ("step_size", ValueError, "`step_size` must be", [tf.constant([[0.1], [-1.0]])]),
     ("step_size", ValueError, "`step_size` is empty", [[]]),
+    ("step_size", TypeError, "`step_size` must be a", [0.1 + 0j, tf.constant(1j)]),
     ("step_size", TypeError, "`step_size` must be a number", ["a", None, {"q": 0.1}]),
     # An infinite threshold would let a leaf that is not finite pass.
     ("max_energy_diff", ValueError, "`max_energy_diff` must be pos", [0.0, NAN, INF]),
@@ -82,6 +81,13 @@ IN_ONE_KERNEL = {
         ),
         ("num_surrogate_transitions", ValueError, "_transitions`", [0, -1]),
         ("num_surrogate_transitions", TypeError, "_transitions`", [2.0, True]),
+        (
+            "num_surrogate_transitions",
+            TypeError,
+            "`num_surrogate_transitions` is (float32|int32 of shape)",
+            [tf.constant(2.0), tf.Variable(2.0), tf.constant([1, 2])],
+        ),
+        ("num_surrogate_transitions", ValueError, "_transitions`", [tf.constant(0)]),
     ],
 }
 
@@ -157,9 +163,22 @@ def test_shard_axes_are_refused_unless_there_are_none(mode):
         ([], ValueError, "`init_state` is an empty list"),
         (start()[:, :4], ValueError, "`network` has dim=5.*has 4 coordinates"),
         (tf.zeros([2, 6]), ValueError, "`network` has dim=5.*has 6 coordinates"),
-        (tf.zeros([2, 5], tf.int32), TypeError, "int32"),
+        (tf.zeros([2, 5], tf.int32), TypeError, "`init_state` is int32"),
+        (np.zeros([2, 5], bool), TypeError, "`init_state` is bool"),
+        ("start", TypeError, "`init_state` is string"),
+        ([start(), tf.constant(["a"])], TypeError, r"`init_state\[1\]` is string"),
     ],
-    ids=["dict", "nested", "empty", "too small", "too large", "integer"],
+    ids=[
+        "dict",
+        "nested",
+        "empty",
+        "too small",
+        "too large",
+        "integer",
+        "bool",
+        "string",
+        "string part",
+    ],
 )
 def test_bootstrap_refuses_a_state(state, error, message, mode):
     kernel = make_kernel(target=_sum_of_squares, mode=mode)
@@ -232,219 +251,119 @@ def test_a_start_without_density_is_refused(bad, mode):
         in_a_graph(state)
 
 
-# Inside a trajectory: a hole in the density, in its gradient or in the network.
-
-
-class Hole(NamedTuple):
-    """What is added inside the hole; tensors, so that one compilation serves all."""
-
-    to_log_prob: float = 0.0
-    to_gradient: float = 0.0
-    to_network_energy: float = 0.0
-    to_network_gradient: float = 0.0
-
-
-# What is not finite, and what it is instead.
-HOLES = [
-    (["log_prob"], [NAN, INF, -INF]),
-    (["gradient"], [NAN, INF]),
-    (["network_energy"], [NAN, INF, -INF]),
-    (["network_gradient"], [NAN, -INF]),
-    (["network_energy", "network_gradient"], [NAN, INF]),
-]
-
-
-class HoledNetwork(ExactNetwork):
-    """Exact but for the hole; its weights are what is added there."""
-
-    def __init__(self, hole, separable):
-        super().__init__(smooth_log_prob)
-        self.trainable_variables = [hole.to_network_energy, hole.to_network_gradient]
-        self.separable = separable
-
-    def stateless_call(self, trainable, non_trainable, x):
-        to_energy, to_gradient = trainable
-        x = x[:, :2]  # A joint network gets the momenta too.
-        energy, _ = super().stateless_call(
-            [], non_trainable, poison_hole(x, to_gradient)
-        )
-        return energy + add_in_hole(x, to_energy)[:, tf.newaxis], non_trainable
-
-
-def smooth_log_prob(q):
-    return -0.5 * tf.reduce_sum(q**2, axis=-1) - 0.2 * q[..., 1]
-
-
-def in_hole(q):
-    """A slab off the middle that trajectories of a normal density often meet."""
-    return (q[..., 0] > 0.7) & (q[..., 0] < 1.6)
-
-
-def add_in_hole(q, amount):
-    return tf.where(in_hole(q), amount, 0.0)
-
-
-def poison_hole(q, amount):
-    return poison(q, add_in_hole(q, amount)[..., tf.newaxis])
-
-
-def make_holed_kernel(hole, separable=True, **settings):
-    def log_prob(q):
-        value = smooth_log_prob(poison_hole(q, hole.to_gradient))
-        return value + add_in_hole(q, hole.to_log_prob)
-
-    return make_kernel(
-        log_prob, HoledNetwork(hole, separable), 0.4, max_tree_depth=3, **settings
-    )
-
-
-class Outcome(NamedTuple):
-    """What becomes of chains beside a hole.
-
-    Attributes:
-        diverges: some trees stop at it.
-        is_entered: some chains come to be in it.
-        is_rejected: some proposals in it are refused by delayed acceptance.
-    """
-
-    diverges: bool
-    is_entered: bool
-    is_rejected: bool = False
-
-
-# A place like others: what is wrong with it is never asked, or made good.
-UNSEEN = Outcome(diverges=False, is_entered=True)
-DIVERGENCE = Outcome(diverges=True, is_entered=False)
-REJECTION = Outcome(diverges=False, is_entered=False, is_rejected=True)
-# Of two kinds of draws or leaves one stops there and the other does not.
-EITHER = Outcome(diverges=True, is_entered=True)
-
-# In the order of `HOLES`.
-HOLED_MODES = {
-    # The network is exact outside its own hole, so no true gradient is needed anywhere
-    # else; and there true gradients repair the leaf. Its energy is never asked for.
-    "cooldown": (
-        {"mode": "cooldown"},
-        [DIVERGENCE, UNSEEN, UNSEEN, UNSEEN, UNSEEN],
-    ),
-    "cooldown, multinomial and joint": (
-        {"mode": "cooldown", "trajectory_sampling": "multinomial", "separable": False},
-        [DIVERGENCE, UNSEEN, UNSEEN, UNSEEN, UNSEEN],
-    ),
-    "cooldown without trust": (
-        {"mode": "cooldown", "max_hnn_energy_diff": -INF},
-        [DIVERGENCE, DIVERGENCE, UNSEEN, UNSEEN, UNSEEN],
-    ),
-    # The residual finds an energy that is not finite, but not a gradient alone.
-    "pointwise": (
-        {"mode": "pointwise"},
-        [DIVERGENCE, UNSEEN, UNSEEN, DIVERGENCE, UNSEEN],
-    ),
-    # Trust in one half of the hole.
-    "pointwise by a rule": (
-        {"mode": "pointwise", "trust_network_fn": lambda q: q[..., 1] > 0.0},
-        [DIVERGENCE, EITHER, UNSEEN, EITHER, EITHER],
-    ),
-    "none": (
-        {"mode": "none"},
-        [DIVERGENCE, UNSEEN, UNSEEN, DIVERGENCE, DIVERGENCE],
-    ),
-    "none, multinomial and joint": (
-        {"mode": "none", "trajectory_sampling": "multinomial", "separable": False},
-        [DIVERGENCE, UNSEEN, UNSEEN, DIVERGENCE, DIVERGENCE],
-    ),
-    "delayed": (
-        {"mode": "delayed", "num_surrogate_transitions": 2},
-        [REJECTION, UNSEEN, DIVERGENCE, DIVERGENCE, DIVERGENCE],
-    ),
-    "delayed with true transitions": (
-        {"mode": "delayed with true transitions", "trajectory_sampling": "slice"},
-        # A true transition may lead into the network's hole; the next draw on the
-        # network has no density there to be accepted with.
-        [
-            DIVERGENCE._replace(is_rejected=True),
-            EITHER,
-            EITHER._replace(is_rejected=True),
-            EITHER,
-            EITHER._replace(is_rejected=True),
-        ],
+WITHOUT_GRADIENT = {
+    "constant": lambda q: tf.zeros(tf.shape(q)[:1], q.dtype),
+    "stop_gradient": lambda q: skewed_log_prob(tf.stop_gradient(q)),
+    "numpy_function": lambda q: tf.ensure_shape(
+        tf.numpy_function(lambda q: -np.sum(q**2, axis=-1), [q], q.dtype), [3]
     ),
 }
 
 
-# What the others do is for the most part what these do.
-USUAL_HOLED_MODES = ("cooldown", "pointwise", "none", "delayed with true transitions")
+@pytest.mark.parametrize("mode", sorted(MODES))
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_a_target_without_gradient_is_refused_where_one_may_be_asked_for(name, mode):
+    target = CountingTarget(WITHOUT_GRADIENT[name])
+    kernel = make_kernel(target, mode=mode)
+    if mode in ("none", "delayed"):
+        assert np.isfinite(kernel.bootstrap_results(start()).target_log_prob).all()
+        return
+    with pytest.raises(ValueError, match="`target_log_prob_fn` has no gradient"):
+        kernel.bootstrap_results(start())
+    assert target.num_evaluations == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        pytest.param(
-            *case,
-            id=name,
-            marks=[] if name in USUAL_HOLED_MODES else [pytest.mark.slow],
-        )
-        for name, case in HOLED_MODES.items()
-    ],
-)
-def test_no_state_is_ever_taken_in_a_hole_of_the_density(settings, expected):
-    @tf.function(jit_compile=True, autograph=False)
-    def step(state, results, hole, seed):
-        return make_holed_kernel(hole, **settings).one_step(state, results, seed=seed)
+class CountingTarget:
+    """Counts calls with values, which cost; not those that only trace."""
 
-    initial = np.random.default_rng(5).normal(size=(64, 2)).astype(np.float32)
-    initial[:, 0] = -np.abs(initial[:, 0])  # beside the hole
-    for (where, values), outcome in zip(HOLES, expected, strict=True):
-        for value in values:
-            hole = Hole(**{f"to_{what}": value for what in where})
-            hole = tf.nest.map_structure(tf.constant, hole)
-            state = tf.constant(initial)
-            results = make_holed_kernel(hole, **settings).bootstrap_results(state)
-            num_divergences = num_in_hole = num_rejected = 0
-            for i in range(12):
-                state, results = step(state, results, hole, tf.constant([3, i]))
-                num_divergences += np.sum(results.has_divergence)
-                num_in_hole += np.sum(in_hole(state))
-                num_rejected += np.sum(refused(results))
-                message = f"{where} {value}, draw {i}"
-                assert np.isfinite(state).all(), message
-                assert np.isfinite(results.energy).all(), message
-                assert not np.isnan(results.log_accept_ratio).any(), message
-                # Which is not so for a density in the hole.
-                np.testing.assert_allclose(
-                    results.target_log_prob, smooth_log_prob(state), atol=1e-5
-                )
-            counts = Outcome(num_divergences, num_in_hole, num_rejected)
-            for count, does_happen in zip(counts, outcome, strict=True):
-                assert (count > 20) if does_happen else (count == 0), (message, counts)
-    assert step.experimental_get_tracing_count() == 1
+    def __init__(self, log_prob):
+        self._log_prob = log_prob
+        self.num_evaluations = 0
+
+    def __call__(self, *parts):
+        self.num_evaluations += tf.executing_eagerly()
+        return self._log_prob(*parts)
 
 
-def refused(results):
-    """Chains whose proposal had no density to be accepted with, `[chains]`."""
-    if not hasattr(results, "log_delayed_accept_ratio"):
-        return np.zeros(results.energy.shape, bool)
-    ratio = results.log_delayed_accept_ratio.numpy()
-    assert not np.isnan(ratio).any()
-    assert not np.any((ratio == -INF) & results.is_accepted)
-    return ratio == -INF
+@each_kernel
+def test_a_target_that_returns_nothing_is_refused(mode):
+    kernel = make_kernel(lambda q: None, mode=mode)
+    with pytest.raises(TypeError, match="`target_log_prob_fn` returned a NoneType"):
+        kernel.bootstrap_results(start())
 
 
-def test_delayed_acceptance_leaves_a_hole_of_the_network_by_true_transitions():
-    hole = tf.nest.map_structure(tf.constant, Hole(to_network_energy=NAN))
-    state = tf.tile([[1.0, 0.0]], [16, 1])
-    assert np.all(in_hole(state))
+@each_kernel
+def test_a_target_that_takes_a_tensor_for_a_bool_is_refused_in_a_graph(mode):
+    def log_prob(q):
+        return skewed_log_prob(q) if tf.reduce_all(q > 0.0) else skewed_log_prob(-q)
 
-    stays = make_holed_kernel(hole, mode="delayed")
-    new_state, results = stays.one_step(
-        state, stays.bootstrap_results(state), seed=[1, 2]
+    kernel = make_kernel(log_prob, mode=mode)
+    bootstrap = tf.function(kernel.bootstrap_results, autograph=False)
+    with pytest.raises(TypeError, match="`target_log_prob_fn` uses a Tensor where"):
+        bootstrap(start())
+
+
+class MyError(Exception):
+    """What only the user's own code raises."""
+
+
+@each_kernel
+def test_an_error_of_the_target_comes_through_with_a_note(mode):
+    is_broken = False
+
+    def log_prob(q):
+        if is_broken:
+            raise MyError("my own words")
+        return skewed_log_prob(q)
+
+    kernel = make_kernel(log_prob, mode=mode)
+    results = kernel.bootstrap_results(start())
+    is_broken = True
+    with pytest.raises(MyError, match="my own words") as at_the_start:
+        kernel.bootstrap_results(start())
+    with pytest.raises(MyError, match="my own words") as in_a_transition:
+        kernel.one_step(start(), results, seed=[1, 2])
+    for caught in (at_the_start, in_a_transition):
+        assert str(caught.value) == "my own words"
+        assert_noted(caught, "float64 of shape (3, 5)")
+
+
+@each_kernel
+def test_a_state_of_another_width_than_the_target_takes_is_noted(mode):
+    precision = tf.eye(5, dtype=tf.float64)
+    kernel = make_kernel(
+        lambda q: -tf.reduce_sum(q * tf.matmul(q, precision), axis=-1), mode=mode
     )
-    np.testing.assert_array_equal(new_state, state)
-    np.testing.assert_array_equal(results.log_delayed_accept_ratio, -INF)
-    np.testing.assert_array_equal(results.log_accept_ratio, -INF)
-    assert np.isfinite(results.energy).all()
-    assert not np.any(results.is_accepted)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        kernel.bootstrap_results(tf.zeros([2, 4], tf.float64))
+    assert_noted(caught, "float64 of shape (2, 4)")
 
-    leaves = stays.copy(true_transition_probability=1.0)
-    new_state, _ = leaves.one_step(state, results, seed=[1, 2])
-    assert np.mean(in_hole(new_state)) < 0.8
+
+def assert_noted(caught, what):
+    (note,) = caught.value.__notes__
+    assert note.startswith("Raised by `target_log_prob_fn` when called with")
+    assert what in note
+
+
+@each_kernel
+def test_an_event_shape_unknown_before_running_is_refused_by_name(mode):
+    kernel = make_kernel(mode=mode)
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None])])
+    def bootstrap(state):
+        return kernel.bootstrap_results(state)
+
+    with pytest.raises(ValueError, match=r"`init_state` has shape \(None, None\)"):
+        bootstrap(tf.zeros([3, DIM]))
+
+
+@each_kernel
+def test_an_unknown_number_of_chains_is_no_obstacle(mode):
+    kernel = make_kernel(mode=mode, max_tree_depth=1)
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, DIM])])
+    def step(state):
+        return kernel.one_step(state, kernel.bootstrap_results(state), seed=[1, 2])
+
+    assert step(tf.zeros([3, DIM]))[0].shape == (3, DIM)
+    assert step(tf.zeros([4, DIM]))[0].shape == (4, DIM)

@@ -55,17 +55,17 @@ class CooldownMonitor(NoMonitor):
         state: MonitorState,
     ) -> tuple[Leaf, Reference, MonitorState]:
         """Gives chains in the cool-down their true gradient."""
-        in_fallback = state.fallback_remaining > 0
+        in_fallback = (state.fallback_remaining > 0) & tf.math.is_finite(log_prob)
         energy, gradient = self.network.energy_and_gradient(position, momentum)
         gradient = self.target.gradient_where(in_fallback, position, gradient)
         kinetic = kinetic_energy(momentum, self.inverse_mass)
-        reference = Reference(log_prob, kinetic, log_height, energy)
+        reference = Reference.at(log_prob, kinetic, log_height, energy)
         zero = tf.zeros_like(log_prob)
         record = DrivingRecord(in_fallback, gap=zero, residual=zero)
         start = PhasePoint(position, momentum, gradient, record.pack())
         calls = state.calls.add(gradients=[in_fallback])
         return (
-            reference.start(start, num_kinds=2),
+            reference.start(start, log_prob, num_kinds=2),
             reference,
             state._replace(in_fallback=in_fallback, calls=calls),
         )
@@ -113,7 +113,8 @@ class CooldownMonitor(NoMonitor):
         network_error = self._network_error(reference, end, network_energy, kinetic)
         error = reference.energy_error(log_prob, kinetic) + reference.log_height
         # Negated so that an energy that is not a number fires too.
-        fires = by_network & ~(error <= self.max_hnn_energy_diff)
+        is_bad = ~(error <= self.max_hnn_energy_diff)
+        fires = by_network & is_bad & reference.has_density
         in_fallback = state.in_fallback | fires
         by_target = is_active & in_fallback
         record = DrivingRecord.unpack(point.record)

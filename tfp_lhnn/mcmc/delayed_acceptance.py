@@ -229,12 +229,11 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         start_log_prob, _ = start.network.log_prob_and_gradient(start.position)
         # Of like numbers first: densities may be large, what they change by is not.
         log_ratio = (log_prob - start.log_prob) - (path.log_prob - start_log_prob)
-        # Also where a density is infinite: no such state is ever taken.
-        log_ratio = tf.where(
-            tf.math.is_finite(log_prob) & tf.math.is_finite(log_ratio),
-            log_ratio,
-            tf.constant(float("-inf"), log_ratio.dtype),
-        )
+        # A chain without a density at its start takes any state that has one.
+        log_ratio = tf.where(tf.math.is_finite(start.log_prob), log_ratio, 0.0)
+        # No chain takes a state without one.
+        is_possible = tf.math.is_finite(log_prob) & tf.math.is_finite(log_ratio)
+        log_ratio = tf.where(is_possible, log_ratio, float("-inf"))
         uniform = tf.random.stateless_uniform(
             tf.shape(log_ratio), accept_seed, dtype=log_ratio.dtype
         )

@@ -68,13 +68,20 @@ class Leaf(NamedTuple):
 class Reference(NamedTuple):
     """The start of a draw: energies are measured from it, `[chains]` each.
 
-    Large numbers are subtracted from their like before anything is added: a density of
-    `e^(-10⁶)` leaves single precision a sixteenth of a nat.
+    Numbers of one kind are subtracted from each other before anything is added. In
+    single precision a log density near -10⁶ is known to a sixteenth of a nat, and a
+    sum with it is no better.
+
+    A chain may start where the target has no finite density, if that was not known in
+    time to refuse it. Its draw goes to the first leaves that have one: they are all in
+    a slice of no height. The target is not asked for gradients on the way, since it has
+    none to give there.
 
     Attributes:
-        log_prob: log of the density that is sampled.
+        log_prob: log of the density that is sampled; zero where it is not finite.
         kinetic: kinetic energy.
-        log_height: log of the slice's height relative to the start, `ln u + H₀`.
+        log_height: log of the slice's height relative to the start, `ln u + H₀`; minus
+            infinity for a chain without a density.
         network_energy: `U_θ`, or `H_θ` of a joint network; `()` if nobody asks.
     """
 
@@ -82,6 +89,30 @@ class Reference(NamedTuple):
     kinetic: tf.Tensor
     log_height: tf.Tensor
     network_energy: Any = ()
+
+    @classmethod
+    def at(
+        cls,
+        log_prob: tf.Tensor,
+        kinetic: tf.Tensor,
+        log_height: tf.Tensor,
+        network_energy: Any = (),
+    ) -> "Reference":
+        """The start with a log density that may be anything; else as the attributes."""
+        has_density = tf.math.is_finite(log_prob)
+        # A number comes second: in a graph it takes the dtype of what comes first.
+        return cls(
+            tf.where(has_density, log_prob, 0.0),
+            kinetic,
+            tf.where(has_density, log_height, float("-inf")),
+            network_energy,
+        )
+
+    @property
+    def has_density(self) -> tf.Tensor:
+        """Whether the chain starts where its density is finite, `[chains]` bool."""
+        # Not a field, since each tensor that a loop sees costs it time.
+        return tf.math.is_finite(self.log_height)
 
     def energy_error(self, log_prob: tf.Tensor, kinetic: tf.Tensor) -> tf.Tensor:
         """`H − H₀` of the density that is sampled, `[chains]`."""
@@ -91,10 +122,10 @@ class Reference(NamedTuple):
         """The same of a separable network with `U_θ` given, `[chains]`."""
         return (kinetic - self.kinetic) + (energy - self.network_energy)
 
-    def start(self, point: PhasePoint, num_kinds: int) -> Leaf:
-        """The start as a leaf, without any error."""
+    def start(self, point: PhasePoint, log_prob: tf.Tensor, num_kinds: int) -> Leaf:
+        """The start as a leaf, without any error; `log_prob` as it is, `[chains]`."""
         errors = tf.zeros_like(tf.stack([self.kinetic] * num_kinds))
-        return Leaf(point, self.log_prob, self.kinetic, errors)
+        return Leaf(point, log_prob, self.kinetic, errors)
 
 
 class Monitor(Protocol):
@@ -182,9 +213,9 @@ class NoMonitor:
         """The network's gradient, anew: a swap may have moved the state."""
         energy, gradient = self.network.energy_and_gradient(position, momentum)
         kinetic = kinetic_energy(momentum, self.inverse_mass)
-        reference = Reference(log_prob, kinetic, log_height, energy)
+        reference = Reference.at(log_prob, kinetic, log_height, energy)
         start = PhasePoint(position, momentum, gradient)
-        return reference.start(start, num_kinds=2), reference, state
+        return reference.start(start, log_prob, num_kinds=2), reference, state
 
     def leaf(
         self,
@@ -258,8 +289,9 @@ class OneSourceMonitor:
         """Evaluates the start, whose gradient nobody has kept."""
         log_prob, gradient = self.source.log_prob_and_gradient(position)
         kinetic = kinetic_energy(momentum, self.inverse_mass)
-        reference = Reference(log_prob, kinetic, log_height)
-        leaf = reference.start(PhasePoint(position, momentum, gradient), num_kinds=1)
+        reference = Reference.at(log_prob, kinetic, log_height)
+        start = PhasePoint(position, momentum, gradient)
+        leaf = reference.start(start, log_prob, num_kinds=1)
         everywhere = tf.ones_like(log_prob, dtype=tf.bool)
         return leaf, reference, self._count(everywhere, state)
 

@@ -100,7 +100,7 @@ def _autodiff(
         latents, _ = network.stateless_call(
             weights.trainable, weights.non_trainable, tf.cast(inputs, dtype)
         )
-        return tf.cast(tf.reduce_sum(latents, axis=-1), position.dtype)
+        return tf.reduce_sum(tf.cast(latents, position.dtype), axis=-1)
 
     def energy_and_gradient(
         position: tf.Tensor, momentum: tf.Tensor

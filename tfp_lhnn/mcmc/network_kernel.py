@@ -15,6 +15,7 @@ from tfp_lhnn.mcmc.gradient_source import (
     TargetSource,
     network_weights,
 )
+from tfp_lhnn.mcmc.network_check import check_dimension, check_network
 from tfp_lhnn.mcmc.proposal import TRAJECTORY_SAMPLING
 from tfp_lhnn.mcmc.results import MASS_NEEDS_SEPARABLE, UnitMass
 from tfp_lhnn.mcmc.trajectory import Settings
@@ -22,6 +23,7 @@ from tfp_lhnn.mcmc.uturn import SubtreeTables
 from tfp_lhnn.support import tfp_compat
 from tfp_lhnn.support.arguments import check_count
 from tfp_lhnn.support.state_layout import state_parts
+from tfp_lhnn.support.target_calls import call_target
 
 __all__ = ["NetworkKernel", "Start"]
 
@@ -66,8 +68,11 @@ class Start(NamedTuple):
         )
 
 
-class NetworkKernel(tfp.mcmc.TransitionKernel):
+class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackable):
     """A NUTS kernel with a network: the arguments that all of them have.
+
+    TensorFlow finds the variables of the network, and of other arguments, through the
+    kernel: a `tf.Module` with a kernel as an attribute can be saved.
 
     Args:
         parameters: all arguments of the constructor, under their names; `copy` rebuilds
@@ -79,7 +84,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
         self._parameters = parameters
         self._default_name = default_name
         validation.check_target(self.target_log_prob_fn)
-        validation.check_network(self.network)
+        check_network(self.network)
         validation.check_step_size(self.step_size)
         check_count("max_tree_depth", parameters["max_tree_depth"], 1)
         validation.check_depth(parameters["max_tree_depth"])
@@ -89,6 +94,9 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
             tuple(TRAJECTORY_SAMPLING),
         )
         self._tables = SubtreeTables(parameters["max_tree_depth"])
+        for name, value in parameters.items():
+            if isinstance(value, tf.__internal__.tracking.Trackable):
+                self._track_trackable(value, name)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -147,7 +155,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
         log_prob = validation.target_value(self.target_log_prob_fn, parts)
         validation.check_log_prob(log_prob, parts)
         layout = ChainLayout(init_state, log_prob)
-        validation.check_dimension(self.network, layout.dim)
+        check_dimension(self.network, layout.dim, log_prob.dtype)
         step_size = validation.step_size_tensors(self.step_size, log_prob.dtype)
         layout.step_to_matrix(step_size)  # Refuses a wrong number of step sizes.
         zeros = tf.zeros_like(log_prob, dtype=tf.int32)
@@ -183,7 +191,11 @@ class NetworkKernel(tfp.mcmc.TransitionKernel):
             log_prob=rows(previous.target_log_prob),
             inverse_mass=self._inverse_mass(layout, previous.momentum_distribution),
             network=NetworkSource(self.network, previous.lhnn),
-            target=TargetSource(layout.on_matrix(self.target_log_prob_fn)),
+            target=TargetSource(
+                layout.on_matrix(
+                    lambda *parts: call_target(self.target_log_prob_fn, parts)
+                )
+            ),
             calls=TargetCalls(
                 tf.stack(
                     [

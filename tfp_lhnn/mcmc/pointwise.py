@@ -96,10 +96,11 @@ class PointwiseMonitor:
             by_target = ~self.rule(log_prob, energy, self.network.offset)
         else:
             by_target = ~self.rule(position)
+        by_target &= tf.math.is_finite(log_prob)
         gradient = self.target.gradient_where(by_target, position, gradient)
         # Where the network has no energy its errors are measured from anywhere; the
         # difference below is then no number, as a residual that is not known.
-        reference = Reference(
+        reference = Reference.at(
             log_prob,
             kinetic_energy(momentum, self.inverse_mass),
             log_height,
@@ -112,7 +113,7 @@ class PointwiseMonitor:
         )
         start = PhasePoint(position, momentum, gradient, record.pack())
         return (
-            reference.start(start, num_kinds=2),
+            reference.start(start, log_prob, num_kinds=2),
             reference,
             state._replace(calls=state.calls.add(gradients=[by_target])),
         )
@@ -136,8 +137,9 @@ class PointwiseMonitor:
             by_density = is_active
             log_prob = self.target.log_prob(position)
             is_trusted = self.rule(log_prob, energy, self.network.offset)
+            is_trusted |= ~reference.has_density
         else:
-            is_trusted = self.rule(position)
+            is_trusted = self.rule(position) | ~reference.has_density
             by_density = is_active & is_trusted
             log_prob = tf.cond(
                 tf.reduce_any(by_density),

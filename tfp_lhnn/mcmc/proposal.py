@@ -115,7 +115,9 @@ class MultinomialWeights:
     @staticmethod
     def add(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         """`log(e^first + e^second)`."""
-        return tfp.math.log_add_exp(first, second)
+        # Of two empty sets TFP's sum is no number.
+        is_empty = tf.math.is_inf(first)
+        return tf.where(is_empty, second, tfp.math.log_add_exp(first, second))
 
     @staticmethod
     def is_chosen(uniform: tf.Tensor, weight: tf.Tensor, total: tf.Tensor) -> tf.Tensor:

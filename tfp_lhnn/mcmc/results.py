@@ -136,8 +136,9 @@ class LatentHNNDelayedAcceptanceResults(NamedTuple):
             the energy of the density that the tree was built on: the network's, or, in
             a true transition, the target's, `[batch]`. Step-size adaptation reads it.
         log_delayed_accept_ratio: `log π(q')π_θ(q) / (π(q)π_θ(q'))` of the proposal
-            `q'`; minus infinity where that is no number; zero in a true transition,
-            which has nothing to correct, `[batch]`.
+            `q'`, `[batch]`; minus infinity where that is no finite number. Zero in a
+            true transition, which has nothing to correct, and for a chain that starts
+            without a finite density.
         is_true_transition: whether true gradients were used, `[batch]` bool; the same
             for all chains.
         leapfrogs_taken: leaves of all trees of the draw, `[batch]` int32.

@@ -141,7 +141,11 @@ def build_tree(
         proposal=Proposal(
             start.position,
             tf.stack([first.log_prob, first.kinetic]),
-            _fill_like(log_height, settings.weights.start),
+            tf.where(
+                reference.has_density,
+                _fill_like(log_height, settings.weights.start),
+                _fill_like(log_height, settings.weights.nothing),
+            ),
         ),
         is_accepted=nowhere,
         progress=Progress(
@@ -266,6 +270,8 @@ def _build_subtree(
                     half.progress,
                     leaf,
                     is_divergent=errors > settings.max_energy_diff,
+                    # Without a density at the start, on to the first leaf with one.
+                    may_stop=reference.has_density,
                     turned=turned,
                 ),
                 checkpoints=checkpoints,
@@ -284,12 +290,13 @@ def _fill_like(values: tf.Tensor, number: float) -> tf.Tensor:
 def _slice_errors(leaf: Leaf, reference: Reference) -> tf.Tensor:
     """`ε = H + ln u` in each of the energies, `[kinds, chains]`.
 
-    Infinite where anything about the leaf is not finite.
+    Infinite where anything about the leaf is not finite. Zero for all other leaves of a
+    chain that started without a density: they count alike.
     """
     # A gradient or position that is not finite makes the kinetic energy so too.
     errors = leaf.errors
-    infinity = tf.constant(float("inf"), errors.dtype)
-    return tf.where(tf.math.is_finite(errors), errors + reference.log_height, infinity)
+    slice_errors = tf.where(reference.has_density, errors + reference.log_height, 0.0)
+    return tf.where(tf.math.is_finite(errors), slice_errors, float("inf"))
 
 
 def _add_to_proposal(
@@ -313,16 +320,20 @@ def _advance(
     progress: Progress,
     leaf: Leaf,
     is_divergent: tf.Tensor,
+    may_stop: tf.Tensor,
     turned: tf.Tensor,
 ) -> Progress:
     """Counts a leaf for the chains that are active.
 
-    It diverges by the energy of the density that is sampled, the last of `is_divergent`
-    (`[kinds, chains]`); the mean of acceptance in another energy goes by that energy.
+    The last of `is_divergent`, `[kinds, chains]`, belongs to the energy of the density
+    that is sampled: it stops the tree, unless the chain is not in `may_stop`. The mean
+    of acceptance in each energy takes a leaf that diverges in that energy as zero, and
+    for the chains that may not stop, which have no energy to start from, any leaf.
     """
     # A number comes second: in a graph it takes the dtype of what comes first.
-    accept = tf.where(~is_divergent, tf.exp(tf.minimum(-leaf.errors, 0.0)), 0.0)
-    has_stopped = is_divergent[-1]
+    is_counted = may_stop & ~is_divergent
+    accept = tf.where(is_counted, tf.exp(tf.minimum(-leaf.errors, 0.0)), 0.0)
+    has_stopped = is_divergent[-1] & may_stop
     return Progress(
         is_active=progress.is_active & ~has_stopped & ~turned,
         is_divergent=progress.is_divergent | (progress.is_active & has_stopped),

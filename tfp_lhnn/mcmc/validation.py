@@ -13,11 +13,9 @@ from tfp_lhnn.support.target_calls import call_target, missing_gradient
 __all__ = [
     "check_choice",
     "check_depth",
-    "check_dimension",
     "check_gradient",
     "check_log_prob",
     "check_max_energy_diff",
-    "check_network",
     "check_num_transitions",
     "check_probability",
     "check_residual_rule",
@@ -36,22 +34,6 @@ def check_target(target_log_prob_fn: Any) -> None:
         raise TypeError(
             "`target_log_prob_fn` must be callable; got "
             f"{type(target_log_prob_fn).__name__}."
-        )
-
-
-def check_network(network: Any) -> None:
-    """Refuses what lacks Keras' pure call, or has not been built."""
-    needed = ("stateless_call", "trainable_variables", "non_trainable_variables")
-    missing = [name for name in needed if not hasattr(network, name)]
-    if missing:
-        raise TypeError(
-            f"`network` must be a Keras model such as tfp_lhnn.LatentHNN; got "
-            f"{type(network).__name__}, which has no {', '.join(missing)}."
-        )
-    if not getattr(network, "built", True):
-        raise ValueError(
-            "`network` has no weights yet: call it once on a batch of positions before "
-            "making a kernel of it."
         )
 
 
@@ -226,16 +208,6 @@ def check_depth(max_tree_depth: int) -> None:
         raise ValueError(
             f"`max_tree_depth` is {max_tree_depth}; expected 24 or less (a tree of 24 "
             "doublings has 16 million leaves)."
-        )
-
-
-def check_dimension(network: Any, dim: int) -> None:
-    """Refuses a network that says it has another dimension than the state."""
-    network_dim = getattr(network, "dim", dim)
-    if network_dim != dim:
-        raise ValueError(
-            f"`network` has dim={network_dim}, but a state of the chain has {dim} "
-            "coordinates (all parts, flattened)."
         )
 
 

@@ -25,6 +25,9 @@ class DiagonalMomentum(tf.experimental.ExtensionType):
         batch_rank: how many leading dimensions are chains.
     """
 
+    # Registers the type with TensorFlow, so that a SavedModel can name it.
+    __name__ = "tfp_lhnn.DiagonalMomentum"
+
     inverse_mass: tuple[tf.Tensor, ...]
     batch_rank: int
 
