@@ -219,21 +219,24 @@ def has_code(path):
 @functools.cache
 def homes():
     """Files by the public names that the package and its rooms give to their parts."""
-    return {
-        f"{module}.{alias.asname or alias.name}": node.module
-        for module, path in MODULES.items()
-        if path.name == "__init__.py"
-        for node in import_statements(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and node.module in MODULES
-        for alias in node.names
-    }
+    found = {}
+    for module, path in MODULES.items():
+        for node in import_statements(tree_of(path)) if path.stem == "__init__" else ():
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                part, name = f"{node.module}.{alias.name}", f"{module}.{alias.name}"
+                home = part if part in MODULES else node.module
+                if home in MODULES and home != name:
+                    found[name] = home
+    return found
 
 
 def home_of(name):
     """The file that a public name comes from; `None` for any other name."""
-    module = homes().get(name)
+    home = homes().get(name)
+    if home is None:
+        return None
     # The package may have it from a room, and the room from a file.
-    return home_of(f"{module}.{name.split('.')[-1]}") or module if module else None
+    return home_of(f"{home}.{name.split('.')[-1]}") or home
 
 
 def used_by(tree):
@@ -301,6 +304,7 @@ def test_what_is_read_off_a_file():
     assert {"tensorflow_probability.mcmc.sample_chain", "arviz"} <= used_by(tree)
     assert home_of("tfp_lhnn.fit") == "tfp_lhnn.learning.fit"
     assert home_of("tfp_lhnn.trace_stats") == "tfp_lhnn.mcmc.results"
+    assert home_of("tfp_lhnn.plots") == "tfp_lhnn.posterior.plots"
     assert home_of("tfp_lhnn.mcmc") is home_of("os.path") is None
     relative = ast.parse("from ..support import progress").body[0]
     names = imported_by(relative, "tfp_lhnn.mcmc.nuts", is_package=False)
