@@ -4,7 +4,12 @@ from typing import Any, NoReturn
 
 import keras
 
-__all__ = ["Dense"]
+__all__ = ["QUANTIZE_MESSAGE", "Dense"]
+
+QUANTIZE_MESSAGE = (
+    "`quantize` is not supported by a LatentHNN: leapfrog needs the gradient of a "
+    "smooth energy. For a cheaper network choose fewer `hidden_units`."
+)
 
 
 # The name is Keras' own, by which `.keras` files address the weights.
@@ -22,9 +27,3 @@ class Dense(keras.layers.Dense):
     def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuses: gradients of a rounded energy do not conserve it."""
         raise NotImplementedError(QUANTIZE_MESSAGE)
-
-
-QUANTIZE_MESSAGE = (
-    "`quantize` is not supported by a LatentHNN: leapfrog needs the gradient of a "
-    "smooth energy. For a cheaper network choose fewer `hidden_units`."
-)

@@ -12,9 +12,9 @@ _DTYPES = ("float32", "float64")
 def checked_dtype_policy(dtype: Any) -> Any:
     """The Keras policy of a network, which computes in the dtype of its weights.
 
-    Half precision has three digits: the energy differences of leapfrog drown in their
-    rounding. So a global mixed policy, which is meant for other models, is passed over
-    for the dtype of its variables.
+    Half precision has three digits, too few for the energy differences of leapfrog. A
+    global mixed policy is meant for other models; of it, only the dtype of the
+    variables is used.
 
     Args:
         dtype: name, policy or config of a policy; `None` for Keras' global one.
@@ -29,10 +29,14 @@ def checked_dtype_policy(dtype: Any) -> Any:
     if dtype is None:
         source = "Keras' global dtype policy"
         dtype = keras.config.dtype_policy().variable_dtype
-    policy = keras.dtype_policies.get(dtype)
-    if policy.compute_dtype not in _DTYPES or policy.name not in _DTYPES:
+    try:
+        policy = keras.dtype_policies.get(dtype)
+    except (TypeError, ValueError):
+        policy = None
+    if policy is None or policy.name not in _DTYPES:
+        name = dtype if policy is None else policy.name
         raise ValueError(
-            f"{source} is {policy.name!r}; a LatentHNN computes in float32 or "
-            'float64: pass `dtype="float32"` or `dtype="float64"`.'
+            f"{source} is {name!r}; a LatentHNN computes in float32 or float64: pass "
+            '`dtype="float32"` or `dtype="float64"`.'
         )
     return policy
