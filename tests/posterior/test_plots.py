@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import tfp_lhnn
-from tfp_lhnn import plots
+from tfp_lhnn.posterior import plots
 from tfp_lhnn.posterior.inference_data import az
 
 CHAINS, DRAWS = 3, 40

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
+from tfp_lhnn.posterior.advice import Advice
 from tfp_lhnn.posterior.convergence import (
     effective_sample_size,
     scalar_statistics,
@@ -18,6 +19,7 @@ from tfp_lhnn.posterior.remedies import (
     NUM_DEVIATIONS,
     convergence_warnings,
     network_warnings,
+    precision_warnings,
     sampler_warnings,
     stuck_chains,
 )
@@ -55,11 +57,16 @@ def summarize(inference_data: az.InferenceData) -> Summary:
         # corner of a Cholesky factor.
         warnings.simplefilter("ignore", RuntimeWarning)
         summary, drift_is_sure = _without_warnings(inference_data)
+    attrs, stats = inference_data.attrs, inference_data.get("sample_stats", {})
+    advice = Advice.of(attrs, is_delayed="delayed_acceptance_rate" in stats)
+    log_prob = stats["lp"].to_numpy() if "lp" in stats else None
+    imprecise = tuple(precision_warnings(log_prob))
     found = (
-        *stuck_chains(inference_data.posterior),
+        *stuck_chains(inference_data.posterior, advice),
         *convergence_warnings(summary),
-        *sampler_warnings(summary),
-        *network_warnings(summary, inference_data.attrs, drift_is_sure),
+        *imprecise,
+        *sampler_warnings(summary, advice, is_precise=not imprecise),
+        *network_warnings(summary, attrs, advice, drift_is_sure=drift_is_sure),
     )
     return dataclasses.replace(summary, warnings=found)
 

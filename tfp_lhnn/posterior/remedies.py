@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from tfp_lhnn.posterior.advice import Advice
 from tfp_lhnn.posterior.convergence import MIN_DRAWS
 from tfp_lhnn.posterior.summary import Summary
 
 __all__ = [
     "MAX_ENERGY_DRIFT",
     "MAX_R_HAT",
+    "MAX_SPACING",
     "MIN_ESS",
     "NUM_DEVIATIONS",
     "convergence_warnings",
     "network_warnings",
+    "precision_warnings",
     "sampler_warnings",
     "stuck_chains",
 ]
@@ -48,7 +51,10 @@ MAX_FALLBACKS = 0.5
 # Betancourt (2016), "Diagnosing suboptimal cotangent disintegrations"; Stan's bound.
 MIN_BFMI = 0.3
 
-_MORE_GRADIENTS = "fit again with a larger `gradient_budget`"
+# Energies that are rounded to more than that, in nats, change acceptance ratios by more
+# than 1 %. Float32 reaches it at 131 072.
+MAX_SPACING = 0.01
+
 # No more stuck chains than this are named, so that a warning stays short.
 _CHAINS_NAMED = 8
 
@@ -64,7 +70,7 @@ def convergence_warnings(summary: Summary) -> Iterator[str]:
             f"R-hat is {summary.worst_r_hat:.3f} for {table['r_hat'].idxmax()}, and "
             f"above {MAX_R_HAT} for {number} of {len(table)} variables: the chains "
             "disagree. Make more draws; if it stays, look in the trace plot for modes "
-            "that only some chains visit, and fit from starts in all of them."
+            "that only some chains visit, and start from points in all of them."
         )
     for kind, ess in (("bulk", summary.min_ess_bulk), ("tail", summary.min_ess_tail)):
         if ess < MIN_ESS:
@@ -80,8 +86,13 @@ def convergence_warnings(summary: Summary) -> Iterator[str]:
         )
 
 
-def stuck_chains(posterior: Any) -> Iterator[str]:
-    """Warns of chains that stay at one point for long, or move far less than others."""
+def stuck_chains(posterior: Any, advice: Advice) -> Iterator[str]:
+    """Warns of chains that stay at one point for long, or move far less than others.
+
+    Args:
+        posterior: the draws.
+        advice: for this run.
+    """
     moved = _moved(posterior)
     num_chains, num = moved.shape
     counts = moved.sum(axis=1)
@@ -101,8 +112,7 @@ def stuck_chains(posterior: Any) -> Iterator[str]:
             f"Chain {worst} is stuck: it moved in {counts[worst] / num:.1%} of its "
             f"draws (all chains: {moved.mean():.1%}), and stayed at one point for "
             f"{stuck[worst]} in a row.{_others_of(stuck, worst)} Where the network is "
-            f"wrong, {_MORE_GRADIENTS} and a start there, or raise "
-            "`true_transition_probability`."
+            f"wrong, {advice.better_network} and a start there, or {advice.stuck}."
         )
 
 
@@ -116,21 +126,59 @@ def _others_of(stuck: Iterable[int], worst: int) -> str:
     return f" {len(others)} more {noun} stuck ({names}{more})."
 
 
-def sampler_warnings(summary: Summary) -> Iterator[str]:
-    """Warnings from divergences, tree depths and BFMI."""
+def precision_warnings(log_prob: np.ndarray | None) -> Iterator[str]:
+    """Warns of log densities that are too large for their dtype.
+
+    Args:
+        log_prob: at the draws, in the dtype in which the target computes it; `None` if
+            not known.
+    """
+    if log_prob is None or log_prob.dtype.kind != "f":
+        return
+    known = log_prob[np.isfinite(log_prob)]
+    if not known.size:
+        return
+    # A few draws that are far off do not matter.
+    typical = np.median(known).astype(log_prob.dtype)
+    spacing = float(np.spacing(np.abs(typical)))
+    if spacing <= MAX_SPACING:
+        return
+    if log_prob.dtype.itemsize < 8:
+        remedy = (
+            "Compute the log density in float64: give the state and the data (of a "
+            "joint distribution, its parameters) in float64."
+        )
+    else:
+        remedy = "Leave constants out of the log density, so that it is smaller."
+    yield (
+        f"Log densities are about {typical:.1e}, where {log_prob.dtype.name} has "
+        f"numbers {spacing:.2g} apart; expected {MAX_SPACING} or less. Energies are "
+        f"rounded to that. {remedy}"
+    )
+
+
+def sampler_warnings(
+    summary: Summary, advice: Advice, *, is_precise: bool
+) -> Iterator[str]:
+    """Warnings from divergences, tree depths and BFMI.
+
+    Args:
+        summary: of the run.
+        advice: for this run.
+        is_precise: whether energies are precise enough for BFMI to mean anything.
+    """
     if summary.divergences > 0:
         yield (
             f"{summary.divergences:.0f} of {summary.num_chains * summary.num_draws} "
             "draws diverged: the posterior may be too steep there to be explored. "
-            "Reduce the step size, or reparametrise the model."
+            f"{advice.divergences}"
         )
     if summary.deep_trees > MAX_DEEP_TREES:
         yield (
             f"{summary.deep_trees:.1%} of the draws were cut short at the largest tree "
-            "depth. Raise `max_tree_depth`, enlarge the step size, or scale the "
-            "variables alike."
+            f"depth. {advice.deep_trees}"
         )
-    if summary.bfmi < MIN_BFMI:
+    if is_precise and summary.bfmi < MIN_BFMI:
         yield (
             f"BFMI is {summary.bfmi:.2f}, below {MIN_BFMI}: the chains change their "
             "energy slowly and may miss parts of the posterior. Reparametrise (a "
@@ -139,13 +187,14 @@ def sampler_warnings(summary: Summary) -> Iterator[str]:
 
 
 def network_warnings(
-    summary: Summary, attrs: dict[str, Any], drift_is_sure: bool
+    summary: Summary, attrs: dict[str, Any], advice: Advice, *, drift_is_sure: bool
 ) -> Iterator[str]:
     """Warnings from the fit, and from the network's errors at the draws.
 
     Args:
         summary: of the run.
         attrs: of the run.
+        advice: for this run.
         drift_is_sure: whether the drift of the network's error is more than chance.
     """
     if not (attrs.get("fit_is_good", True) and attrs.get("fit_is_confirmed", True)):
@@ -154,26 +203,26 @@ def network_warnings(
         yield (
             f"The target accepted {summary.delayed_acceptance:.1%} of the network's "
             f"proposals; {MIN_DELAYED_ACCEPTANCE:.0%} or more is expected. To raise "
-            f"it, {_MORE_GRADIENTS}, or use fewer surrogate transitions per draw."
+            f"it, {advice.better_network}, or {advice.low_acceptance}."
         )
     if drift_is_sure and abs(summary.network_energy_drift) > MAX_ENERGY_DRIFT:
         yield (
             "The network's energy error drifted by "
             f"{summary.network_energy_drift:+.2g} nats from the first to the last "
             "third of the draws: the chains move to where the network was not trained. "
-            f"Make more draws, or {_MORE_GRADIENTS}, starting at the last draws."
+            f"Make more draws, or {advice.better_network}, starting at the last draws."
         )
     if summary.outside_training_data > MAX_OUTSIDE_TRAINING_DATA:
         yield (
             f"{summary.outside_training_data:.1%} of the draws lie outside the "
             "training data, where the network extrapolates. To cover them, "
-            f"{_MORE_GRADIENTS} and more dispersed starts."
+            f"{advice.better_network} and more dispersed starts."
         )
     # If all draws have true gradients, the user has asked for that.
     if MAX_FALLBACKS < summary.fallback_share < 1.0:
         yield (
             f"{summary.fallback_share:.1%} of the draws needed true gradients: the "
-            f"network saves little. To improve it, {_MORE_GRADIENTS}."
+            f"network saves little. To improve it, {advice.better_network}."
         )
 
 
