@@ -35,7 +35,8 @@ import tensorflow as tf
 import tfp_lhnn
 
 path, state, out = sys.argv[1:]
-state, results = tf.saved_model.load(path).step(np.load(state), tf.constant([1, 2]))
+model = tf.saved_model.load(path)  # whose variables live as long as it does
+state, results = model.step(np.load(state), tf.constant([1, 2]))
 np.savez(out, state=state, log_prob=results.target_log_prob)
 """
 
