@@ -242,6 +242,7 @@ def test_chains_start_with_density_whatever_the_fit_says(half_fits, all_bad):
         seed=2,
         gradient_budget=700,
         num_burnin_draws=0,
+        jit_compile=False,
         fit=dataclasses.replace(fitted, states=states),
     )
     assert np.all(posterior.posterior["x"][..., 0] > 0)

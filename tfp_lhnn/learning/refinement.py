@@ -16,9 +16,9 @@ __all__ = [
     "target_shares",
 ]
 
-# Potentials up to this quantile of the target's, and some nats above, are its business;
-# what a tempered chain meets still higher is not. Of the target's mass about e⁻² · 2%
-# lies there, and a chain that gets stuck once in 400 draws is a nuisance.
+# The network must be right up to this quantile of the target's potential and a margin,
+# in nats, above it. About e⁻² · 2% of the target's mass lies higher. An error there
+# stops a chain at most once in 400 draws.
 _RELEVANT = 0.98
 _MARGIN = 2.0
 
@@ -124,8 +124,11 @@ def potential_quantile(
 
     Args:
         potential: `U`, `[n]`.
-        residual: `U − U_θ`, `[n]`; if none is finite, so is the quantile not.
+        residual: `U − U_θ`, `[n]`.
         share: of the target.
+
+    Returns:
+        The quantile; minus infinity if no residual is finite.
     """
     if not np.any(np.isfinite(residual)):
         return -np.inf

@@ -111,8 +111,8 @@ class _Edge(NamedTuple):
     Attributes:
         yardstick: by which points are far out.
         farthest: how far out trajectories may start.
-        highest: potential up to which the target has business.
-        ordinary: potential that most of the target lies below.
+        highest: potential above which the target has next to no mass.
+        ordinary: potential below which most of the target's mass lies.
     """
 
     yardstick: Yardstick
@@ -234,7 +234,8 @@ def explore(
         new = Compared.with_network(network, points)
         compared = compared.and_others(new)
         if np.median(trajectory_acceptance) < _FAILURE:
-            # Nobody knows what there is. (Of a poor network nobody asks.)
+            # These trajectories failed, so nothing is known of what lies out there. A
+            # poor network has more urgent faults than its tails.
             is_open = not is_poor
             product *= _CAUTION
             continue
