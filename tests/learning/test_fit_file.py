@@ -14,8 +14,9 @@ import tensorflow as tf
 import tfp_lhnn
 from tfp_lhnn.evaluation.training_data import TrainingData
 from tfp_lhnn.learning.fit_file import load_fit
-from tfp_lhnn.learning.fit_result import Fit, Round
+from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.learning.network_arrays import network_from_arrays
+from tfp_lhnn.learning.round import Round
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.network.training import TrainingHistory
 from tfp_lhnn.sampling.sample import sample

@@ -100,6 +100,14 @@ def test_on_flat_passes_the_parts():
         (object(), TypeError, "`q` is a object"),
         ([tf.zeros([2]), None], TypeError, r"`q\[1\]` is a NoneType"),
         ([], ValueError, "empty list"),
+        (tf.constant([1, 2]), TypeError, "`q` is int32; expected floating-point"),
+        (np.arange(3), TypeError, "`q` is int64"),
+        (tf.constant([True]), TypeError, "`q` is bool"),
+        ("abc", TypeError, "`q` is string"),
+        (tf.constant([1j]), TypeError, "`q` is complex128"),
+        ([0.0, 1], TypeError, r"`q\[1\]` is int32"),
+        (tf.ragged.constant([[1.0], [1.0, 2.0]]), TypeError, "is a RaggedTensor"),
+        (tf.sparse.from_dense([[1.0]]), TypeError, "is a SparseTensor"),
     ],
 )
 def test_bad_states_are_named(state, error, message):
@@ -119,8 +127,9 @@ def test_layout_refuses_parts_that_do_not_fit():
         layout.flatten(tf.zeros([5, 4]))
 
 
-def test_unknown_event_shape_is_refused_while_tracing():
-    @tf.function(input_signature=[tf.TensorSpec([5, None])], autograph=False)
+@pytest.mark.parametrize("shape", [[5, None], [None, None], None])
+def test_unknown_event_shape_is_refused_while_tracing(shape):
+    @tf.function(input_signature=[tf.TensorSpec(shape)], autograph=False)
     def trace(state):
         return StateLayout.from_state(state, batch_rank=1, name="q").flatten(state)
 

@@ -39,9 +39,13 @@ def check_network_seed(seed: Any) -> None:
 
 def check_float_dtype(name: str, dtype: str) -> None:
     """Raises TypeError unless the name of a dtype is that of floating-point numbers."""
-    if not tf.as_dtype(dtype).is_floating:
+    try:
+        is_floating = tf.as_dtype(dtype).is_floating
+    except TypeError:
+        is_floating = False
+    if not is_floating:
         raise TypeError(
-            f"`{name}` is {dtype}; expected floating-point numbers, such as float32."
+            f"`{name}` is {dtype!r}; expected floating-point numbers, such as float32."
         )
 
 
@@ -68,7 +72,7 @@ def checked_hidden_units(hidden_units: Any) -> tuple[int, ...]:
 
 def checked_step_size(step_size: Any) -> float:
     """Returns the step size; raises TypeError or ValueError unless it can be one."""
-    array = np.asarray(step_size)
+    array = _as_array(step_size)
     if array.shape != () or array.dtype.kind not in "fiu":
         raise TypeError(f"`step_size` is {step_size!r}; expected one number.")
     if not math.isfinite(array) or array <= 0:
@@ -95,7 +99,7 @@ def stateless_seed(seed: Any, salt: str) -> tf.Tensor:
     if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
         words = [int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF]
     else:
-        array = np.asarray(seed)
+        array = _as_array(seed)
         if array.shape != (2,) or array.dtype.kind not in "iu":
             raise TypeError(
                 f"`seed` is {seed!r}; expected an int, a pair of ints, or an integer "
@@ -104,3 +108,12 @@ def stateless_seed(seed: Any, salt: str) -> tf.Tensor:
         words = [int(word) & 0xFFFFFFFF for word in array]
     pair = np.array(words, np.uint32).view(np.int32)
     return tfp.random.sanitize_seed(tf.constant(pair), salt=salt)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """An array of a value; one of no use if there is none, as of a ragged list."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, NotImplementedError):
+        # NumPy's for what is ragged, TensorFlow's for a Tensor without a value.
+        return np.asarray(None)

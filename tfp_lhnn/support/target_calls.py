@@ -7,13 +7,28 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["call_target", "missing_gradient"]
+__all__ = ["call_target", "lost_gradient", "missing_gradient"]
 
-# Of what `missing_gradient` finds; the target may be a part of something else.
+# What `missing_gradient` finds. The target may be a part of a larger density.
 _NO_GRADIENT = (
     "its value does not depend on the state by operations that TensorFlow can "
     "differentiate (a constant, tf.stop_gradient or tf.numpy_function, perhaps)"
 )
+
+
+_LOST_GRADIENT = (
+    "a tf.py_function computes it with NumPy, through which TensorFlow cannot "
+    "differentiate"
+)
+
+_NEEDS_VALUE = (
+    "`target_log_prob_fn` uses a Tensor where Python needs a value, as in `if` or "
+    "`for`; expected one that can be traced: use tf.where or tf.cond, or decorate it "
+    "with tf.function"
+)
+
+# The operation that tf.py_function makes.
+_PY_FUNCTION = "EagerPyFunc"
 
 
 def call_target(
@@ -43,12 +58,13 @@ def call_target(
     except Exception as error:
         called = f"`target_log_prob_fn` when called with {_described(parts, names)}"
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
-            raise TypeError(
-                "`target_log_prob_fn` uses a Tensor where Python needs a value, as in "
-                "`if` or `for`; expected one that can be traced: use tf.where or "
-                f"tf.cond, or decorate it with tf.function. Raised by {called}."
-            ) from error
-        error.add_note(f"Raised by {called}.")
+            raise TypeError(f"{_NEEDS_VALUE}. Raised by {called}.") from error
+        note = f"Raised by {called}."
+        if not tf.executing_eagerly():
+            note += " It was being traced: Tensors have no values then."
+        # The target may raise one and the same object each time.
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
         raise
 
 
@@ -74,7 +90,8 @@ def missing_gradient(
       value is no floating Tensor.
 
     Raises:
-      Exception: Whatever the density raises.
+      TypeError: If the density uses a Tensor as a Python bool, or iterates over one.
+      Exception: Whatever else the density raises.
     """
     reason: str | None = None
 
@@ -93,6 +110,65 @@ def missing_gradient(
         if all(gradient is None for gradient in gradients):
             reason = _NO_GRADIENT
 
-    specs = [tf.TensorSpec(part.shape, part.dtype) for part in parts]
-    tf.function(trace, autograph=False).get_concrete_function(*specs)
+    _traced(trace, parts)
     return reason
+
+
+def lost_gradient(
+    log_prob: Callable[..., Any], points: Sequence[tf.Tensor]
+) -> str | None:
+    """Finds out whether a gradient that can be traced is lost when it is run.
+
+    That happens inside a `tf.py_function`, into which no trace looks. A density without
+    one is not evaluated. The others are evaluated at the points twice, the second time
+    with the gradient.
+
+    Args:
+      log_prob: Takes the parts; it has a gradient, as far as `missing_gradient` sees.
+      points: The parts, `[batch..., event...]`, with values.
+
+    Returns:
+      Why there is no gradient; None if there is one.
+
+    Raises:
+      TypeError: If the density uses a Tensor as a Python bool, or iterates over one.
+      Exception: Whatever else the density raises.
+    """
+
+    def value_and_gradients(*parts: tf.Tensor) -> Any:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(parts)
+            value = log_prob(*parts)
+        return value, tape.gradient(value, parts)
+
+    if not _has_py_function(_traced(log_prob, points)):
+        return None
+    run = tf.function(value_and_gradients, autograph=False)
+    # By itself, so that an error below is one of the gradient alone.
+    tf.function(log_prob, autograph=False)(*points)
+    try:
+        _, gradients = run(*points)
+    except tf.errors.InvalidArgumentError:
+        return _LOST_GRADIENT
+    # TensorFlow has one zero, of no shape, for what the function does not give.
+    lost = (
+        gradient is None or gradient.shape != point.shape
+        for gradient, point in zip(gradients, points, strict=True)
+    )
+    return _LOST_GRADIENT if all(lost) else None
+
+
+def _traced(function: Callable[..., Any], parts: Sequence[Any]) -> Any:
+    """The graph of a function of such parts."""
+    specs = [tf.TensorSpec(part.shape, part.dtype) for part in parts]
+    traced = tf.function(function, autograph=False)
+    try:
+        return traced.get_concrete_function(*specs).graph
+    except tf.errors.OperatorNotAllowedInGraphError as error:
+        raise TypeError(f"{_NEEDS_VALUE}.") from error
+
+
+def _has_py_function(graph: Any) -> bool:
+    definition = graph.as_graph_def()
+    bodies = [definition.node, *(each.node_def for each in definition.library.function)]
+    return any(node.op == _PY_FUNCTION for body in bodies for node in body)
