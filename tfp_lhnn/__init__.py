@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import tfp_lhnn.support.keras_backend  # noqa: F401  (first: it checks the backend)
 from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
 from tfp_lhnn.evaluation.training_data import TrainingData
