@@ -34,7 +34,7 @@ _CURVES = (
     "held_out_gradient_error",
     "held_out_energy_error",
 )
-# What is neither an array nor made of some, by type.
+# Fields of `Fit` that hold no arrays, with their types.
 _FIT_VALUES: dict[str, type] = {
     "step_size": float,
     "leapfrogs_per_draw": float,
@@ -102,7 +102,7 @@ def load_fit(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def fit_to_arrays(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """All of a fit as named arrays; text and numbers as JSON in one of them.
+    """All of a fit as named arrays. One of them holds text and numbers as JSON.
 
     Args:
         fields: of `Fit`, by name.
@@ -135,10 +135,10 @@ def fit_to_arrays(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def fit_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The fields that `fit_to_arrays` took apart, which may be anybody's.
+    """Puts together the fields of a fit.
 
     Args:
-        arrays: by name.
+        arrays: by name, as `fit_to_arrays` made them. They may come from anybody.
 
     Returns:
         The fields of `Fit`, by name.
@@ -207,7 +207,7 @@ def _values(found: Any, types: Mapping[str, type], name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"`{name}` is a {type(found).__name__}; expected values.")
     for key, kind in types.items():
-        # By type, not `isinstance`: a bool is no number here.
+        # `isinstance` would take a bool for a number.
         if type(found.get(key)) is not kind:
             raise ValueError(
                 f"`{name}` has `{key}` = {found.get(key)!r}; expected {kind.__name__}."

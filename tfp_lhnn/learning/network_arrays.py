@@ -24,7 +24,7 @@ _SETTINGS: dict[str, tuple[type, ...]] = {
     "seed": (int, type(None)),
 }
 
-# What else Keras' module of activations has.
+# Names in Keras' module of activations that are no activations.
 _NO_ACTIVATIONS = ("deserialize", "get", "serialize")
 
 
@@ -51,7 +51,7 @@ def network_settings(network: LatentHNN) -> dict[str, Any]:
 def network_from_arrays(
     settings: Any, weights: Sequence[np.ndarray], name: str = "network"
 ) -> LatentHNN:
-    """Makes a network of settings and weights, which may be anybody's.
+    """Makes a network of settings and weights, which may come from anybody.
 
     Args:
         settings: of `network_settings`.
@@ -64,7 +64,7 @@ def network_from_arrays(
     if not isinstance(settings, dict):
         raise ValueError(f"`{name}` is a {type(settings).__name__}; expected settings.")
     for key, types in _SETTINGS.items():
-        # By type, not `isinstance`: a bool is no number here.
+        # `isinstance` would take a bool for a number.
         if key not in settings or type(settings[key]) not in types:
             raise ValueError(f"`{name}` has no valid `{key}`.")
     if not all(type(units) is int for units in settings["hidden_units"]):

@@ -126,10 +126,13 @@ def _without_warnings(inference_data: az.InferenceData) -> tuple[Summary, bool]:
 
 
 def _drift(error: np.ndarray | None) -> tuple[float, bool]:
-    """Mean of the last third minus that of the first; whether it is beyond chance.
+    """How much the error changes from the first third of the draws to the last.
 
     Args:
         error: of the network's energy at the draws, `[chains, draws]`, if known.
+
+    Returns:
+        The difference of the means, and whether it is more than chance.
     """
     if error is None or error.shape[1] // 3 < 4 or not np.isfinite(error).all():
         return math.nan, False
@@ -145,7 +148,7 @@ def _drift(error: np.ndarray | None) -> tuple[float, bool]:
 
 
 def _delayed_acceptance(stats: dict[str, np.ndarray]) -> float:
-    """Mean over the network's proposals. True transitions propose nothing to accept."""
+    """Mean over the network's proposals; true transitions have none."""
     rate = stats.get("delayed_acceptance_rate")
     if rate is None:
         return math.nan

@@ -46,11 +46,11 @@ def to_inference_data(
     `target_evaluations` (of this draw), `delayed_acceptance_rate` (delayed acceptance
     only), and, if given, `network_energy` and `outside_training_data`.
 
-    `tree_depth` is that of one tree with as many leaves; a draw of several surrogate
-    transitions has several smaller ones. A step size with a value for each coordinate
-    is stored as the geometric mean of them.
+    `tree_depth` is computed from the number of leaves, as if one tree had them all. A
+    draw of several surrogate transitions has several smaller trees. If each coordinate
+    has its step size, the geometric mean of them is stored.
 
-    Arrays are not copied where a view will do.
+    Arrays are viewed rather than copied wherever that is possible.
 
     Args:
         draws: `[draws, chains..., event...]`: a Tensor or array, a list or tuple of
@@ -67,8 +67,8 @@ def to_inference_data(
             warm-up, if its statistics are given), numbers or `[chains...]`. The
             default is a fresh kernel's. With `num_burnin_steps` the first draw takes on
             the cost of the burn-in, unless its tallies are given here. After a warm-up
-            the tallies go on where it ended, or, if they are smaller than that, begin
-            anew.
+            the tallies go on where it ended. If they are smaller than that, they have
+            begun anew.
         network_energy: `U_θ` at the draws, `[draws, chains...]`.
         outside_training_data: whether a draw lies outside of the training data, bool
             `[draws, chains...]`.
@@ -99,7 +99,7 @@ def to_inference_data(
         groups["warmup_sample_stats"] = _sample_stats(warmup, before)
         before, spent = _tallies_after(warmup, batch)
     if warmup_draws is not None:
-        # Without statistics of its own a warm-up may have any number of draws.
+        # A warm-up without statistics may have any number of draws.
         shape = warmup if warmup_stats is not None else batch.with_draws(warmup_draws)
         groups["warmup_posterior"] = shape.variables(
             warmup_draws, "warmup_draws", var_names
@@ -115,7 +115,7 @@ def to_inference_data(
     for i, name in enumerate(_TALLIES):
         spent[i] += int(batch.field(name)[:, -1].sum())
     with warnings.catch_warnings():
-        # It guesses that dimensions were mixed up, which have been checked here.
+        # ArviZ guesses that dimensions were mixed up. They have been checked here.
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         datasets = {
             name: az.dict_to_dataset(
@@ -209,7 +209,7 @@ class _Batch:
         parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
         steps = [np.asarray(part) for part in parts]
         if len(steps) == 1 and steps[0].shape in ((), self.shape[:1]):
-            # As almost always: one for all chains, and no memory taken.
+            # Almost always there is one for all chains. A broadcast takes no memory.
             return np.broadcast_to(steps[0], (self.num_chains, self.shape[0]))
         events = self.events if len(self.events) == len(steps) else [()] * len(steps)
         logs = [
@@ -228,7 +228,7 @@ class _Batch:
         try:
             return np.broadcast_to(aligned, shape).reshape(*self.shape, -1)
         except ValueError:
-            # Of a space other than that of the draws: taken alike for all chains.
+            # The step size is of another space than the draws. Chains share it.
             chains = [1] * (len(self.shape) - 1)
             alike = step.reshape(len(step), *chains, -1)
             return np.broadcast_to(alike, (*self.shape, alike.shape[-1]))
@@ -255,7 +255,7 @@ def _sample_stats(
         "energy": batch.field("energy"),
         "acceptance_rate": np.exp(np.minimum(batch.field("log_accept_ratio"), 0.0)),
         "step_size": batch.step_size(),
-        # Doubling j times makes 2^j - 1 leaves, or fewer if the last one stopped early.
+        # j doublings make 2^j - 1 leaves, or fewer if the last one stopped early.
         "tree_depth": np.ceil(np.log2(leaves + 1.0)).astype(np.int32),
         "n_steps": leaves,
         "diverging": batch.field("has_divergence"),

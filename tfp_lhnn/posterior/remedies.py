@@ -29,9 +29,9 @@ __all__ = [
 # more chains do not need more.
 MAX_R_HAT = 1.01
 MIN_ESS = 400
-# A network whose energy error has a standard deviation of one nat is accepted in 48 %,
-# if errors are normal and proposals independent. Below that, most densities are paid
-# for and thrown away.
+# If a network's energy error has a standard deviation of one nat, 48 % of its proposals
+# are accepted (with normal errors and independent proposals). With fewer, most of the
+# densities are evaluated for nothing.
 MIN_DELAYED_ACCEPTANCE = 0.5
 # A chain that accepts 30 % stays for so long by chance once in some 10⁸ draws.
 MAX_RUN_WITHOUT_MOVE = 50
@@ -44,9 +44,11 @@ NUM_DEVIATIONS = 4.0
 MAX_ENERGY_DRIFT = 0.5
 # With a tenth of the draws outside, a 5 % tail may rest on extrapolation alone.
 MAX_OUTSIDE_TRAINING_DATA = 0.1
-# A long tree now and then is normal. In one draw of twenty, the step is too small.
+# A long tree now and then is normal. If every twentieth is cut short, the step is too
+# small.
 MAX_DEEP_TREES = 0.05
-# Above that, the target's gradients do most of the work that the network is there for.
+# With a larger share, most of the work is done by the target's gradients, not the
+# network's.
 MAX_FALLBACKS = 0.5
 # Betancourt (2016), "Diagnosing suboptimal cotangent disintegrations"; Stan's bound.
 MIN_BFMI = 0.3
@@ -218,7 +220,7 @@ def network_warnings(
             "training data, where the network extrapolates. To cover them, "
             f"{advice.better_network} and more dispersed starts."
         )
-    # If all draws have true gradients, the user has asked for that.
+    # If all draws have true gradients, the user has asked for them.
     if MAX_FALLBACKS < summary.fallback_share < 1.0:
         yield (
             f"{summary.fallback_share:.1%} of the draws needed true gradients: the "

@@ -10,7 +10,7 @@ from tfp_lhnn.posterior.convergence import chain_groups, evenly_spaced, num_grou
 
 __all__ = ["energy_figure", "panels", "trace_figure", "trace_note"]
 
-# With more traces in a figure, none can be followed.
+# Among more traces no single one can be followed.
 _MAX_CHAINS = 12
 _MAX_TRACE_POINTS = 1000  # per chain, more than a figure of 700 pixels can show
 _RANK_BINS = 20
@@ -56,7 +56,7 @@ def trace_figure(name: str, values: np.ndarray) -> Figure:
     shown = _shown_chains(values)
     for i, chain in enumerate(shown):
         trace.plot(draws, values[chain, ::step], color=_colour(i), lw=0.5, alpha=0.8)
-    # Ranks of groups, if R-hat compares groups: a short chain has no distribution.
+    # Short chains are ranked in groups, because each has too few draws for a histogram.
     is_grouped = num_groups(num_chains, num_draws) > 0
     compared = chain_groups(values) if is_grouped else values
     rows = evenly_spaced(len(compared), _MAX_CHAINS) if is_grouped else shown

@@ -28,7 +28,7 @@ from tfp_lhnn.support.processes import host_name, is_running
 __all__ = ["Checkpoint", "ProbeValues"]
 
 _ITEM_NAME = re.compile(r"(?!chunk_\d)[a-z][a-z0-9_]*")
-# What an interrupted write may have been about: nothing else is ever deleted.
+# Files that are written here. What else lies in the directory is never deleted.
 _TARGET = re.compile(r"manifest\.json|[a-z][a-z0-9_]*\.npz")
 _PROBE = ".probe.tmp"
 
@@ -46,8 +46,8 @@ class Checkpoint:
     numbered chunks (`chunk_000012.npz`). Every file is complete under another name,
     and on the disk, before it gets its own: whenever the process or the machine stops,
     the directory holds either the old state or the new one. Nothing read is executed.
-    Every file says which run, and which file of it, it is: another one in its place is
-    refused.
+    Every file holds the mark of its run and its own name. A file in the place of
+    another one is refused.
 
     One object at a time may have a directory open: it holds a lock until `close`, the
     end of a `with` block, or its own end.
@@ -79,7 +79,8 @@ class Checkpoint:
         self.directory = pathlib.Path(directory)
         self.identity = checked_identity(identity)
         self._num_chunks: int | None = None  # counted when first asked for
-        # Before the lock, which is a file too: a stranger's directory stays as it is.
+        # Checked before the lock is taken, because the lock makes a file, and a
+        # directory that is no checkpoint must stay as it is.
         self._check_origin(self._list_or_make())
         self._lock = self._locked()
         try:
@@ -152,7 +153,7 @@ class Checkpoint:
             raise self._explained(error) from error
 
     def _check_writable(self) -> None:
-        """Finds out now, not when the first chunk is done."""
+        """Finds out whether files can be made, before the first chunk is computed."""
         probe = self.directory / _PROBE
         try:
             probe.touch()
@@ -305,14 +306,14 @@ def _unwritten(path: pathlib.Path, error: OSError, safe: str) -> OSError:
 
 
 def _temporary(name: str) -> TemporaryName | None:
-    """What a file that a write to a checkpoint left behind says in its name."""
+    """The parsed name of a temporary file of a checkpoint; `None` for other files."""
     temporary = TemporaryName.parse(name)
     is_ours = temporary is not None and _TARGET.fullmatch(temporary.target)
     return temporary if is_ours else None
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a new checkpoint may find such a file in its directory."""
+    """Whether a file may lie in the directory of a checkpoint without a manifest."""
     return name in (*LOCK_NAMES, _PROBE) or _temporary(name) is not None
 
 
@@ -321,7 +322,8 @@ def _is_abandoned(name: str) -> bool:
     temporary = _temporary(name)
     if temporary is None or temporary.host != host_name():
         return False
-    # This process has only just got the lock: the file is of one that had its id.
+    # This process has written nothing yet, so a file with its id is of an earlier
+    # process that had the same id.
     return temporary.pid == os.getpid() or not is_running(temporary.pid)
 
 

@@ -27,13 +27,14 @@ LOCK_NAMES = (_LOCK, _TAKE_OVER)
 
 _NO_SYSTEM_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
-# More than a lock file has that is ours.
+# A lock file of ours is shorter.
 _MOST_BYTES = 1000
 
-# A lock file that is there and cannot be opened so often is a link to nowhere.
+# After so many attempts the name is taken but cannot be opened: a link to nowhere.
 _MOST_TRIES = 100
 
-# Of this process. A forked child has copies, which would keep the locks alive.
+# Lock files that this process holds. A forked child has copies of them, which would
+# keep the locks when the parent is gone.
 _open_files: set[io.FileIO] = set()
 
 
@@ -69,10 +70,10 @@ class _Holder(NamedTuple):
 class RunLock:
     """The right to write to a directory, from construction to `release`.
 
-    The file `.lock` says who has it. The truth is a lock of the operating system on
-    that file, which ends with the process however it ends. Where there is none (some
-    network file systems), the file itself is the lock; it is then taken over if the
-    process that it names ran on this host and has ended.
+    The file `.lock` says who has the directory. The operating system locks that file,
+    and unlocks it however the process ends. On file systems without such locks, the
+    file itself is the lock. It is then taken over if the process that it names ran on
+    this host and has ended.
 
     It is released by `release`, when the object is collected, and at exit. A forked
     child does not have it.
@@ -176,13 +177,13 @@ def _check_left_behind(
     holder = _holder(file)
     if has_system_lock and (holder is None or holder.host == host_name()):
         return
-    # The locks of another host may not be seen here.
+    # A lock that another host has on the file may not be seen here.
     if holder is None or not holder.is_gone:
         raise _refusal(path, holder)
 
 
 def _remove_left_behind(path: pathlib.Path) -> None:
-    """Removes a dead process's lock file; of those who try at once, one does it."""
+    """Removes a dead process's lock file. If several try at once, one succeeds."""
     guard = path.with_name(_TAKE_OVER)
     try:
         os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
@@ -190,7 +191,7 @@ def _remove_left_behind(path: pathlib.Path) -> None:
         raise _refusal(guard, None) from None
     try:
         with contextlib.suppress(FileNotFoundError), io.FileIO(path, "r") as file:
-            # Looked at again: another process may have been here first.
+            # Another process may have taken the lock over since the first look.
             _check_left_behind(path, file, has_system_lock=False)
             path.unlink()
     finally:

@@ -19,7 +19,7 @@ __all__ = ["TemporaryName", "flush_directory", "write_atomically"]
 # Tells apart what the threads of one process write.
 _numbers = itertools.count()
 
-# Of the target's name, so that the temporary one is not too long for a file system.
+# A temporary name has no more of the target's, or it may be too long for a file system.
 _MOST_LETTERS = 40
 
 _TEMPORARY = re.compile(

@@ -17,12 +17,12 @@ __all__ = ["Spec", "read_npz", "write_npz"]
 
 Path = str | os.PathLike[str]
 
-# Of an array: its shape, with None for sizes that are not known, and its dtype.
+# What an array should be: its shape, with None for sizes that are not known, and dtype.
 Spec = tuple[tuple[int | None, ...], Any]
 
 _SUFFIX = ".npy"
 
-# NumPy writes the third version only for names of fields, which we have none of.
+# NumPy writes a third version for structured arrays only, which are not written here.
 _HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -57,7 +57,7 @@ def read_npz(
 ) -> dict[str, np.ndarray]:
     """Reads what `write_npz` wrote.
 
-    No more memory is taken than the file has bytes, whatever the file says.
+    It takes no more memory than the file has bytes, whatever the file claims.
 
     Args:
         path: the file.
@@ -81,7 +81,7 @@ def read_npz(
         except MemoryError as error:
             raise ValueError(f"{path} does not fit into memory: {error}") from error
         except Exception as error:  # readers of a damaged file raise almost anything
-            # A seek to a nonsensical place is the file's fault, not the disk's.
+            # EINVAL is a seek to an impossible place: the file is wrong, not the disk.
             if isinstance(error, OSError) and error.errno != errno.EINVAL:
                 raise
             raise ValueError(f"{path} is not a {kind} file: {error}") from error

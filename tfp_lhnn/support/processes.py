@@ -18,8 +18,8 @@ def host_name() -> str:
 def start_time(pid: int) -> str:
     """When a process of this host began; empty where the system does not tell.
 
-    The text means nothing by itself. Two processes that had the same id, one after the
-    other, differ in it.
+    The text is for comparison only. It differs between two processes that had the same
+    id one after the other.
 
     Args:
         pid: the process's id.
@@ -34,7 +34,8 @@ def is_running(pid: int, started: str = "") -> bool:
 
     Args:
         pid: the process's id.
-        started: its `start_time`; empty if unknown.
+        started: its `start_time`; empty if unknown. A process of that id that began at
+            another time is another process.
     """
     if os.name != "posix":
         return True  # elsewhere `os.kill` would end the process

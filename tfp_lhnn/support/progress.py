@@ -12,7 +12,7 @@ from typing import Any, TextIO
 __all__ = ["Phase", "ProgressReporter"]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
-# Lines that stay, in a log file say, must be few.
+# Elsewhere, as in a log file, lines stay, so there must be few of them.
 _SECONDS_BETWEEN_LINES = 10.0
 _MAX_BAR_WIDTH = 20
 _MIN_BAR_WIDTH = 5
@@ -22,10 +22,10 @@ _NOTEBOOK_WIDTH = 120  # characters, before most notebooks break a line
 class ProgressReporter:
     """Shows the progress of one phase after the other.
 
-    In a terminal or a notebook, a phase is one line that is written over and over;
-    elsewhere, if asked for at all, a new line every ten seconds. A closed or broken
-    stream ends the reports, never the run. No threads: what doesn't call `update` isn't
-    shown.
+    In a terminal or a notebook, a phase is one line that is written over and over.
+    Elsewhere it is a new line every ten seconds, and only if `enabled` is True. A
+    closed or broken stream ends the reports, never the run. There are no threads: the
+    line changes when `update` is called.
 
     ```python
     with reporter.phase("sampling", total=1000, unit="draws") as phase:
@@ -40,12 +40,13 @@ class ProgressReporter:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Decides nothing yet; each phase looks at the stream it finds.
+        """Keeps the choices; each phase looks at the stream when it begins.
 
         Args:
           enabled: Whether to report; None reports to terminals and notebooks only.
-          stream: Where to; None means standard error, as results go to standard
-            output, but standard output in a notebook, which shows errors in red.
+          stream: Where to write. None means standard error, because results go to
+            standard output. In a notebook, which shows errors in red, None means
+            standard output.
           clock: Gives the time in seconds.
 
         Raises:
@@ -66,7 +67,7 @@ class ProgressReporter:
           name: What it is called.
           total: How many units it takes at most; None if that isn't known.
           unit: What is counted.
-          start: How many were done before, by a run that this one resumes; they don't
+          start: How many an earlier run has done, which this one resumes. They don't
             count for the speed.
 
         Returns:
@@ -123,7 +124,7 @@ class Phase:
         acceptance: float | None = None,
         gradients: int | None = None,
     ) -> None:
-        """Notes how far the phase is, and shows it unless it did so just now.
+        """Notes how far the phase is. Shows it if the last time was long enough ago.
 
         Args:
           done: How many units are done in all, `start` included.
