@@ -108,12 +108,6 @@ MODES = {
         "network": WavyNetwork(separable=False),
     },
     "cooldown": {"error_monitor": "cooldown"},
-    "cooldown, half of the leaves true": {
-        "error_monitor": "cooldown",
-        "max_hnn_energy_diff": 1.0,
-        "num_fallback_samples": 1,
-    },
-    "pointwise": {"error_monitor": "pointwise"},
     "pointwise, half of the leaves true": {
         "error_monitor": "pointwise",
         "max_residual": 0.7,
