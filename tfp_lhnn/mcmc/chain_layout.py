@@ -61,7 +61,7 @@ class ChainLayout:
         return rows[0] if len(rows) == 1 else tf.concat(rows, axis=-1)
 
     def step_to_matrix(self, step_size: Any) -> tf.Tensor:
-        """Step sizes -> `[1, 1]`, `[1, dim]` or `[chains, dim]`, the least that holds.
+        """Step sizes -> the smallest of `[1, 1]`, `[1, dim]` and `[chains, dim]`.
 
         Args:
             step_size: a value, or a list of one per part; each broadcasts with it.

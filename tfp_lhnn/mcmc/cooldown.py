@@ -160,7 +160,7 @@ class CooldownMonitor(NoMonitor):
         kinetic = kinetic_energy(momentum, self.inverse_mass)
         error = reference.energy_error(log_prob, kinetic)
         driving_error = tf.where(record.is_true, error, network_error) + record.gap
-        # After a true leaf nobody asks for the residual: its tree has no other leaves.
+        # Of no use after a true leaf, since the tree then has true leaves only.
         record = DrivingRecord(record.is_true, record.gap, error - network_error)
         end = PhasePoint(position, momentum, end_gradient, record.pack())
         return Leaf(end, log_prob, kinetic, tf.stack([driving_error, error]))

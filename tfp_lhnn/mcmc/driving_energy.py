@@ -17,14 +17,14 @@ __all__ = ["DrivingRecord"]
 class DrivingRecord(NamedTuple):
     """What an end of the tree knows of the energies that drove it, `[chains]` each.
 
-    The error summed up so far is that in the energy of the source, from the start of
-    the draw to here, plus `gap`.
+    The sum of the errors is kept as the change, since the start of the draw, of the
+    energy of the present source, plus `gap`. As long as the source stays the same, only
+    the change moves; where the source changes, `gap` takes up the difference.
 
     Attributes:
         is_true: whether the source here is the target, bool; else the network.
-        gap: what the error would lack if the source had been one all along; changes
-            only where the source does.
-        residual: error in the target's energy from the start to here minus that in the
+        gap: the sum of the errors minus the change of the source's energy.
+        residual: change of the target's energy since the start minus that of the
             network's; not finite where the network has no energy.
     """
 
@@ -61,7 +61,7 @@ class DrivingRecord(NamedTuple):
             is_true: whether the target's gradient is taken there, `[chains]` bool.
             residual: there, `[chains]`.
         """
-        # Where the network has no energy at one of the ends, the other's stands in.
+        # Without an energy of the network at one end, the other end's stands in.
         first = tf.where(tf.math.is_finite(self.residual), self.residual, residual)
         last = tf.where(tf.math.is_finite(residual), residual, self.residual)
         gap = self.gap + self._difference(is_true, 0.5 * (first + last))

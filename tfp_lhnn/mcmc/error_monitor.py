@@ -1,8 +1,9 @@
-"""Whose gradient makes a leaf: what a trajectory asks of a monitor, and the plain ones.
+"""Monitors: they decide whether the network or the target gives a leaf's gradient.
 
-Each monitor offers the three functions of `Monitor`: the start of a draw, one leaf, and
-the end of the draw. What it has to remember travels in `MonitorState`. Those that
-choose between network and target by leaf are `cooldown` and `pointwise`.
+A trajectory asks a monitor for three things (`Monitor`): the start of a draw, one leaf
+after the other, and the end of the draw. What a monitor has to remember travels in
+`MonitorState`. This file has the monitors that do not choose. The modules `cooldown`
+and `pointwise` have those that do.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -53,10 +54,10 @@ class Leaf(NamedTuple):
         point: in phase space.
         log_prob: log of the density that is sampled, there, `[chains]`.
         kinetic: kinetic energy there, `[chains]`.
-        errors: changes of energy since the start of the draw, `[kinds, chains]`; may be
-            anything where they are not finite. Last, of `H` of the density that is
-            sampled; first, of the energy whose gradient drives leapfrog. One row where
-            these are the same.
+        errors: changes of energy since the start of the draw, `[kinds, chains]`. The
+            last row is for `H` of the density that is sampled, the first for the energy
+            whose gradient drives leapfrog. There is one row where these are the same.
+            A change may be NaN or infinite of either sign; all of that means infinite.
     """
 
     point: PhasePoint

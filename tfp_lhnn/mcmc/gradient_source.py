@@ -58,8 +58,8 @@ class NetworkSource:
 
     Attributes:
         is_separable: whether the energy is a potential, `U_θ(q)`; else `H_θ(q, p)`.
-        offset: constant of the learned energy, `[]`. It moves nothing and would only
-            round what varies, so that the energies here do without it.
+        offset: constant of the learned energy, `[]`. It has no gradient. The energies
+            here are without it, because a large constant would round what varies.
         energy_and_gradient: maps `[chains, dim]` positions and momenta to the sum of
             the latents less `offset`, `[chains]`, and its derivative by the position,
             `[chains, dim]`.

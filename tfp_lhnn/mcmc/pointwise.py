@@ -1,4 +1,4 @@
-"""The pointwise monitor: at each point, whose gradient is a matter of the point alone.
+"""The pointwise monitor: the position alone decides between network and target.
 
 The force it makes is a function of the position: `∇U_θ` where the network is trusted,
 `∇U` elsewhere, and a jump in between. Leapfrog with any such force is reversible and
@@ -98,8 +98,8 @@ class PointwiseMonitor:
             by_target = ~self.rule(position)
         by_target &= tf.math.is_finite(log_prob)
         gradient = self.target.gradient_where(by_target, position, gradient)
-        # Where the network has no energy its errors are measured from anywhere; the
-        # difference below is then no number, as a residual that is not known.
+        # Without a finite energy of the network at the start, its errors are measured
+        # from zero. The record's residual below is not finite then: it is not known.
         reference = Reference.at(
             log_prob,
             kinetic_energy(momentum, self.inverse_mass),

@@ -237,7 +237,7 @@ def _build_subtree(
 
     def add_leaf(half: _SubtreeState) -> tuple[_SubtreeState]:
         is_active = half.progress.is_active
-        # Chains that are done stand still: no target sees where they might have run.
+        # Chains that are done stand still, so that the target sees no wild positions.
         leaf, monitor = settings.monitor.leaf(
             half.point,
             tf.where(is_active[:, tf.newaxis], step, 0.0),
@@ -247,14 +247,14 @@ def _build_subtree(
         )
         errors = _slice_errors(leaf, reference)
         error = errors[-1]
-        # Leaves of the earlier halves come first: every leaf of a draw has its count.
+        # Counted on from the leaves of earlier halves: no count comes twice in a draw.
         uniform = counted_uniform(
             randomness.leaf_key, num_leaves - 1 + half.leaf, error.dtype
         )
         write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
         end = leaf.point
-        # Written before it is read, so that XLA can update it in place; what is read
-        # lies in other slots.
+        # Written first and read afterwards, so that XLA can update it in place. The
+        # slots that are read are not the one that is written.
         checkpoints = half.checkpoints.write(write_slot, end.position, end.momentum)
         turned = turns_within(
             checkpoints, first_slot, end_slot, end.position, end.momentum, inverse_step

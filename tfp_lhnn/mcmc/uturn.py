@@ -32,11 +32,11 @@ def turns(
 class SubtreeTables:
     """Which earlier leaves a leaf is compared with, worked out once in Python.
 
-    Leaf `n` of a sub-tree closes one balanced sub-tree for each trailing 1 of `n` in
-    binary; the first leaves of these are even. An even leaf is kept in the slot that is
-    the number of 1s of `n / 2`: sub-trees that are still open never share a slot, and
-    those that `n` closes lie in neighbouring ones. So `log2` of the leaves is room
-    enough.
+    Leaf `n` closes one balanced sub-tree for each trailing 1 of `n` in binary. The
+    first leaves of these sub-trees have even numbers. An even leaf `n` is kept in a
+    slot, whose number is how many 1s `n / 2` has. Then sub-trees that are still open
+    never share a slot, and those that one leaf closes lie in neighbouring slots. So
+    `log2` of the number of leaves is room enough.
 
     Args:
         max_tree_depth: number of doublings; the largest sub-tree has half the leaves.
@@ -52,7 +52,7 @@ class SubtreeTables:
         leaves = range(2 ** (max_tree_depth - 1))
         open_slots = [(leaf // 2).bit_count() for leaf in leaves]
         num_closed = [(leaf ^ (leaf + 1)).bit_count() - 1 for leaf in leaves]
-        # Odd leaves open nothing; they are written to a slot that is never read.
+        # Odd leaves open no sub-tree. They are written to a slot that is never read.
         self.num_slots = max(open_slots) + 2
         self.slots = np.array(
             [
