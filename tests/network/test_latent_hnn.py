@@ -1,4 +1,4 @@
-"""LatentHNN: energies, gradients, the Gaussian base, saving, and Keras' own `fit`."""
+"""LatentHNN: energies, gradients, weights of others, saving, bad arguments."""
 
 import subprocess
 import sys
@@ -10,8 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tfp_lhnn
-from tfp_lhnn.network.activations import sine
-from tfp_lhnn.network.physics_loss import physics_arrays
 
 
 def run_python(code: str) -> subprocess.CompletedProcess:
@@ -49,25 +47,6 @@ def finite_differences(function, x, step=1e-5):
         shift = step * np.eye(x.shape[-1])[i]
         columns.append((function(x + shift) - function(x - shift)) / (2 * step))
     return np.stack(columns, axis=-1)
-
-
-class TestSine:
-    @pytest.mark.parametrize(
-        ("dtype", "tolerance"), [("float32", 3e-7), ("float64", 4e-16)]
-    )
-    def test_is_the_sine_with_its_derivatives(self, dtype, tolerance):
-        x = tf.cast(np.linspace(-20.0, 20.0, 4001), dtype)
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = sine(x)
-            slope = inner.gradient(y, x)
-        curvature = outer.gradient(slope, x)
-        exact = x.numpy().astype(np.float64)
-        np.testing.assert_allclose(y, np.sin(exact), atol=tolerance)
-        np.testing.assert_allclose(slope, np.cos(exact), atol=tolerance)
-        np.testing.assert_allclose(curvature, -np.sin(exact), atol=tolerance)
 
 
 class TestEnergy:
@@ -140,17 +119,6 @@ class TestEnergy:
         assert network.activation is keras.activations.tanh
         assert np.all(np.isfinite(network.potential_gradient(phase_space[0])))
 
-    def test_initial_weights_follow_from_seed(self):
-        def kernel(**kwargs):
-            return tfp_lhnn.LatentHNN(2, (4,), **kwargs).hidden_layers[0].kernel.numpy()
-
-        np.testing.assert_array_equal(kernel(seed=1), kernel(seed=1))
-        assert not np.array_equal(kernel(seed=1), kernel(seed=2))
-        keras.utils.set_random_seed(5)
-        first = kernel()
-        keras.utils.set_random_seed(5)
-        np.testing.assert_array_equal(first, kernel())
-
 
 class TestStatelessCall:
     def test_other_weights_in_a_compiled_loop_without_retracing(self):
@@ -189,45 +157,6 @@ class TestStatelessCall:
         assert len(traces) == 1
 
 
-@pytest.mark.parametrize("hidden_units", [(5,), (6, 4), (5, 6, 7)], ids=str)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"base": "diagonal"},
-        {"base": "none"},
-        {"separable": False},
-        # Not elementwise: each output depends on all inputs of its layer.
-        {"activation": "softmax"},
-    ],
-    ids=str,
-)
-def test_energy_function_is_energy_and_gradient(hidden_units, options, phase_space):
-    """What leapfrog loops call, against autodiff of the latents."""
-    network = tfp_lhnn.LatentHNN(3, hidden_units, dtype="float64", **options)
-    network.initialise(2)
-    if network.has_base:
-        rng = np.random.default_rng(0)
-        network.location.assign(rng.normal(size=3))
-        network.whitening.assign(rng.normal(size=network.whitening.shape))
-    if network.separable:
-        network.energy_scale.assign(0.7)
-        network.offset.assign(-3.0)
-    q, p = (tf.constant(x, tf.float64) for x in phase_space)
-    expected = network.potential_gradient(q, None if network.separable else p)
-    expected_energy = (
-        network.potential(q) if network.separable else network.energy(q, p)
-    )
-    weights = [
-        [tf.constant(v.numpy()) for v in variables]
-        for variables in (network.trainable_variables, network.non_trainable_variables)
-    ]
-    network.initialise(99)  # The weights given count, not those stored.
-    energy, gradient = network.energy_function(*weights)(q, p)
-    np.testing.assert_allclose(energy, expected_energy, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
-
-
 class TestSaving:
     def test_new_process_loads_the_same_gradients(self, tmp_path, phase_space):
         q, p = (x.astype(np.float32) for x in phase_space)
@@ -259,89 +188,6 @@ class TestSaving:
             assert a.dtype == "float64"
 
 
-def physics_data(n=600, dim=2):
-    generator = np.random.default_rng(0)
-    position = generator.normal(size=(n, dim)).astype(np.float32)
-    return tfp_lhnn.TrainingData.from_gradients(
-        position, -np.sin(position), np.sum(np.cos(position), -1), seed=0
-    )
-
-
-class TestFit:
-    @pytest.mark.parametrize("separable", [True, False])
-    def test_loss_falls_with_callbacks_and_validation(self, separable):
-        x, y = physics_arrays(physics_data())
-        network = tfp_lhnn.LatentHNN(2, (16,), separable=separable, seed=0)
-        network.compile(keras.optimizers.Adam(0.01), steps_per_execution=5)
-        seen = []
-        callback = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: seen.append(logs["val_loss"])
-        )
-        stop = keras.callbacks.EarlyStopping("val_loss", patience=20)
-        history = network.fit(
-            x, y, epochs=8, validation_split=0.2, callbacks=[callback, stop], verbose=0
-        ).history
-        assert history["val_loss"] == seen
-        assert history["loss"][-1] < 0.5 * history["loss"][0]
-        parts = np.add(history["position_rate_loss"], history["momentum_rate_loss"])
-        np.testing.assert_allclose(history["loss"], parts, rtol=1e-5)
-
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_evaluate_is_the_physics_error(self, weighted):
-        x, y = physics_arrays(physics_data(n=70))
-        network = tfp_lhnn.LatentHNN(2, (8,), separable=False, seed=0)
-        network.compile()
-        weights = np.linspace(0.0, 2.0, 70) if weighted else None
-        result = network.evaluate(
-            x, y, sample_weight=weights, verbose=0, return_dict=True
-        )
-        velocity, force = network.time_derivatives(x[:, :2], x[:, 2:])
-        error = np.stack([velocity - y[:, :2], force - y[:, 2:]])
-        by_point = np.mean(error**2, axis=-1)
-        expected = np.mean(by_point if weights is None else by_point * weights, axis=-1)
-        np.testing.assert_allclose(result["position_rate_loss"], expected[0], rtol=1e-5)
-        np.testing.assert_allclose(result["momentum_rate_loss"], expected[1], rtol=1e-5)
-        np.testing.assert_allclose(result["loss"], expected.sum(), rtol=1e-5)
-
-    @pytest.mark.slow
-    def test_two_replicas_train_like_one(self):
-        done = run_python("""
-            import keras, numpy as np, tensorflow as tf, tfp_lhnn
-            cpu = tf.config.list_physical_devices("CPU")[0]
-            two = [tf.config.LogicalDeviceConfiguration()] * 2
-            tf.config.set_logical_device_configuration(cpu, two)
-            generator = np.random.default_rng(0)
-            x = generator.normal(size=(64, 4)).astype("float32")
-            y = np.concatenate([x[:, 2:], -np.sin(x[:, :2])], -1)
-            weights = []
-            for strategy in (
-                tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
-                tf.distribute.OneDeviceStrategy("CPU:0"),
-            ):
-                with strategy.scope():
-                    network = tfp_lhnn.LatentHNN(2, (8,), seed=0)
-                    network.compile(keras.optimizers.SGD(0.1), jit_compile=False)
-                    network.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
-                weights.append(network.get_weights())
-            for a, b in zip(*weights, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-        """)
-        assert done.returncode == 0, done.stderr
-
-    @pytest.mark.parametrize(
-        "name", ["loss", "loss_weights", "metrics", "weighted_metrics"]
-    )
-    def test_other_losses_are_refused(self, name):
-        with pytest.raises(ValueError, match=f"{name} cannot be set"):
-            tfp_lhnn.LatentHNN(2, (4,)).compile("adam", **{name: ["mse"]})
-
-    def test_data_of_another_dim_are_refused(self):
-        network = tfp_lhnn.LatentHNN(3, (4,))
-        network.compile()
-        with pytest.raises(ValueError, match=r"expected \[\.\.\., 6\]"):
-            network.fit(*physics_arrays(physics_data(n=8)), verbose=0)
-
-
 class TestBadArguments:
     @pytest.mark.parametrize(
         ("arguments", "error", "message"),
@@ -354,6 +200,10 @@ class TestBadArguments:
             ({"hidden_units": (8, 2.5)}, TypeError, r"`hidden_units\[1\]`"),
             ({"activation": "sinus"}, ValueError, "`activation` is 'sinus'.*silu"),
             ({"base": "full"}, ValueError, "`base` is 'full'"),
+            ({"seed": -1}, ValueError, "`seed` is -1"),
+            ({"seed": 1.5}, TypeError, "`seed` is 1.5"),
+            ({"seed": True}, TypeError, "`seed` is True"),
+            ({"dtype": "int32"}, ValueError, "`dtype` is 'int32'"),
         ],
     )
     def test_constructor(self, arguments, error, message):
