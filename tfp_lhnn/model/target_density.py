@@ -106,8 +106,7 @@ class TargetDensity:
             traced = self._traced(parts)
         except Exception:
             # A target that insists on a dimension of chains may still get one point.
-            one = self._traced([part[tf.newaxis] for part in parts])
-            if not one.structured_outputs.shape.is_compatible_with([1]):
+            if not self._takes_one_of_many(parts):
                 raise
             return 0, 0
         shape, num_evaluations = traced.structured_outputs.shape, 0
@@ -121,6 +120,14 @@ class TargetDensity:
                 "expected a scalar (one point) or a vector (one value per chain)."
             )
         return shape.rank, num_evaluations
+
+    def _takes_one_of_many(self, parts: list[tf.Tensor]) -> bool:
+        """Whether the target takes a state with a dimension of one chain in front."""
+        try:
+            traced = self._traced([part[tf.newaxis] for part in parts])
+        except Exception:
+            return False
+        return traced.structured_outputs.shape.is_compatible_with([1])
 
     def _traced(self, parts: list[tf.Tensor]) -> Any:
         return tf.function(
