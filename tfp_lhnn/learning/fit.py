@@ -67,14 +67,15 @@ def fit(
     hidden_units = checked_hidden_units(hidden_units)
     words = stateless_seed(seed, "fit")
     model = as_model(target_log_prob_fn, initial_state)
-    check_learnable(model, gradient_budget)
     # What a model that the user made has evaluated before is not this fit's.
-    spent = 0 if model is target_log_prob_fn else model.num_evaluations
+    before = model.num_evaluations if model is target_log_prob_fn else 0
+    check_learnable(model, gradient_budget)
     probe = model.probe()
+    spent = model.num_evaluations - before
     target = compiled_target(model, probe.log_prob, {}, jit_compile)
     return fit_model(
         model,
-        GradientLedger(target, gradient_budget, spent + probe.num_evaluations),
+        GradientLedger(target, gradient_budget, spent),
         words=words,
         hidden_units=hidden_units,
         reporter=ProgressReporter(progress),
@@ -82,7 +83,7 @@ def fit(
 
 
 def check_learnable(model: Model, gradient_budget: int) -> None:
-    """Refuses what `fit` can't learn from; evaluates nothing.
+    """Refuses what `fit` can't learn from.
 
     Args:
         model: the model.

@@ -21,7 +21,7 @@ from tfp_lhnn.model.joint_density import JointDensity
 from tfp_lhnn.model.starts import Starts, find_starts
 from tfp_lhnn.model.target_density import TargetDensity
 from tfp_lhnn.support.arguments import check_count, stateless_seed
-from tfp_lhnn.support.target_calls import missing_gradient
+from tfp_lhnn.support.target_calls import gradient_fault
 
 __all__ = ["Model", "Probe", "Starts", "as_model"]
 
@@ -190,14 +190,23 @@ class Model:
         return batch_log_prob(self._density, q)
 
     def check_gradient(self) -> None:
-        """Refuses a density that has no gradient; evaluates nothing.
+        """Refuses a density that has no gradient.
+
+        Tracing tells, and evaluates nothing, unless there is a `tf.py_function`. Such
+        a density is evaluated at one point.
 
         Raises:
-          ValueError: If it has none. What a `tf.py_function` hides can't be seen.
+          ValueError: If it has none.
         """
         n = untaken_batch_size(self._density)
-        reason = missing_gradient(
-            self.log_prob, [tf.TensorSpec([n, self.dim], self.dtype)]
+
+        def one_point() -> list[tf.Tensor]:
+            self.num_evaluations += 2  # by itself, and with its gradient
+            centre = np.zeros(self.dim) if self._given is None else self._given[0]
+            return [tf.constant(centre[np.newaxis], self.dtype)]
+
+        reason = gradient_fault(
+            self.log_prob, [tf.TensorSpec([n, self.dim], self.dtype)], one_point
         )
         if reason is not None:
             raise ValueError(

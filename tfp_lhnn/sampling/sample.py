@@ -118,6 +118,8 @@ def sample(
         check_path("checkpoint", checkpoint)
     words = stateless_seed(seed, "sample")
     density = as_model(model, initial_state, pins)
+    # What a model that the user made has evaluated before is not this run's.
+    before = density.num_evaluations if density is model else 0
     if fit is None:
         check_learnable(density, gradient_budget)
     elif fit.network.dim != density.dim:
@@ -125,10 +127,8 @@ def sample(
             f"`fit` is of a model of {fit.network.dim} dimensions; this one has "
             f"{density.dim}."
         )
-    # What a model that the user made has evaluated before is not this run's.
-    spent = 0 if density is model else density.num_evaluations
     probe = density.probe()
-    spent += probe.num_evaluations
+    spent = density.num_evaluations - before
     target = compiled_target(density, probe.log_prob, pins, jit_compile)
     reporter = ProgressReporter(progress)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["call_target", "lost_gradient", "missing_gradient"]
+from tfp_lhnn.support.compiled_cache import CompiledFunction
+
+__all__ = ["call_target", "gradient_fault", "lost_gradient", "missing_gradient"]
 
 # What `missing_gradient` finds. The target may be a part of a larger density.
 _NO_GRADIENT = (
@@ -93,6 +95,39 @@ def missing_gradient(
       TypeError: If the density uses a Tensor as a Python bool, or iterates over one.
       Exception: Whatever else the density raises.
     """
+    return _trace_gradient(log_prob, parts)[0]
+
+
+def gradient_fault(
+    log_prob: Callable[..., Any],
+    parts: Sequence[tf.Tensor | tf.TensorSpec],
+    make_points: Callable[[], Sequence[tf.Tensor]],
+) -> str | None:
+    """Finds out whether a density has a gradient, by evaluating it if it must.
+
+    Args:
+      log_prob: Takes the parts.
+      parts: Tensors or their specifications, to trace the density with.
+      make_points: Makes parts with values. It is called if the density has a
+        `tf.py_function`; see `lost_gradient`.
+
+    Returns:
+      Why there is no gradient; None if there is one.
+
+    Raises:
+      TypeError: If the density uses a Tensor as a Python bool, or iterates over one.
+      Exception: Whatever else the density raises.
+    """
+    reason, graph = _trace_gradient(log_prob, parts)
+    if reason is None and _has_py_function(graph):
+        return lost_gradient(log_prob, make_points())
+    return reason
+
+
+def _trace_gradient(
+    log_prob: Callable[..., Any], parts: Sequence[tf.Tensor | tf.TensorSpec]
+) -> tuple[str | None, Any]:
+    """What `missing_gradient` returns, and the graph."""
     reason: str | None = None
 
     def trace(*parts: tf.Tensor) -> None:
@@ -110,8 +145,8 @@ def missing_gradient(
         if all(gradient is None for gradient in gradients):
             reason = _NO_GRADIENT
 
-    _traced(trace, parts)
-    return reason
+    graph = _traced(trace, parts)
+    return reason, graph
 
 
 def lost_gradient(
@@ -143,11 +178,10 @@ def lost_gradient(
 
     if not _has_py_function(_traced(log_prob, points)):
         return None
-    run = tf.function(value_and_gradients, autograph=False)
     # By itself, so that an error below is one of the gradient alone.
-    tf.function(log_prob, autograph=False)(*points)
+    CompiledFunction(log_prob, jit_compile=False)(*points)
     try:
-        _, gradients = run(*points)
+        _, gradients = CompiledFunction(value_and_gradients, jit_compile=False)(*points)
     except tf.errors.InvalidArgumentError:
         return _LOST_GRADIENT
     # TensorFlow has one zero, of no shape, for what the function does not give.
