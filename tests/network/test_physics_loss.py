@@ -113,7 +113,7 @@ class TestTrainingData:
         results = []
         for arguments in ((data,), physics_arrays(data)):
             network = tfp_lhnn.LatentHNN(2, (8,), seed=0)
-            network.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+            network.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
             validation = (
                 data if len(arguments) == 1 else physics_arrays(physics_data(n=70))
             )

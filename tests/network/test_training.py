@@ -204,6 +204,10 @@ class TestBadArguments:
             ({"held_out_fraction": 0.0}, ValueError),
             ({"held_out_fraction": 1.0}, ValueError),
             ({"seed": "x"}, TypeError),
+            ({"progress": "yes"}, TypeError),
+            ({"batch_size": True}, TypeError),
+            ({"patience": 2.0}, TypeError),
+            ({"weight_decay": None}, TypeError),
         ],
     )
     def test_are_named(self, mixture, arguments, error):

@@ -6,15 +6,16 @@ import numpy as np
 
 __all__ = ["GaussianBase", "checked_points", "fit_gaussian_base", "near_points"]
 
-# Weight of the dense regression in each candidate; 0 is the diagonal one. A mixture of
-# two positive definite matrices is one too, and shrinks the noise of dim² slopes.
+# Weight of the dense regression in each candidate, beside the diagonal one. A mixture
+# of two positive definite matrices is positive definite, and less noisy than the dense
+# one, which has dim² slopes.
 _DENSE_WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 
-# Share of the diagonal candidate's error below which another one is worth having.
+# A candidate replaces the diagonal one if its error is below this share of that one's.
 _WORTHWHILE = 0.95
 
-# Below this correlation of gradients and positions a slope says nothing about the
-# width of the target, and the spread of the positions is the better guide. It is 1
+# Below this correlation of gradients and positions, a slope says nothing about the
+# width of the target; the spread of the positions then says more. The correlation is 1
 # for a Gaussian and 0.4 for the eight Gaussians.
 _SMALLEST_CORRELATION = 0.05
 
@@ -70,11 +71,12 @@ class GaussianBase(NamedTuple):
 def near_points(potential: np.ndarray, dim: int) -> np.ndarray:
     """Which points belong to the bulk of the target rather than to a transient.
 
-    A chain that started far away has passed points of no weight whose energies, huge
-    and strongly curved, would outweigh all others. Under a log-concave density the
-    potential has a standard deviation of at most `√dim` about a mean that is at most
-    `dim` above its minimum; ten of them, and ten more nats, leave room for others.
-    Counted from a low quantile, not the minimum: a funnel's neck is deep.
+    A chain that started far away has passed points of no weight. Their energies are
+    huge and would outweigh all others in a fit. Under a log-concave density, the mean
+    of the potential is at most `dim` above its minimum, and its standard deviation is
+    at most `√dim`. The bound is the mean plus ten standard deviations and ten nats, to
+    leave room for other densities. It counts from a low quantile, since the minimum may
+    be exceptional, as in the neck of a funnel.
 
     Args:
         potential: `[n]`.
@@ -102,32 +104,38 @@ def fit_gaussian_base(
 
     For a Gaussian, `∇log π = −A (q − μ)` exactly, so that few points give both. In
     general the slope of the regression is the average curvature, which is what a
-    surrogate needs; the spread of the positions, which depends on how well a pilot
-    chain has mixed, is used only for directions in which the slope is not positive.
+    surrogate needs. In directions where the slope is not positive, the spread of the
+    positions is used instead. It is the weaker guide, since it depends on how well a
+    pilot chain has mixed.
 
-    The candidates are a diagonal `A`; the same with the values of `log_prob` as further
-    equations (on a rough target they tell the curvature better than gradients do); and,
-    if there are more than `dim + 1` points, a dense one and mixtures. The one with the
-    smallest held-out error wins: of the energy (about its mean) if `log_prob` is given,
-    else of the gradient.
+    The candidates are:
+
+    - a diagonal `A`;
+    - the same, with the values of `log_prob` as further equations: on a rough target
+      they tell the curvature better than gradients do;
+    - a dense `A`, and mixtures of it with the diagonal one, if there are more than
+      `dim + 1` points.
+
+    The one with the smallest held-out error wins. That is the error of the energy about
+    its mean if `log_prob` is given, else that of the gradient.
 
     Args:
         position: `[n, dim]`.
         gradient: of the log density at `position`, `[n, dim]`.
         log_prob: the log density, `[n]`.
-        held_out: position, gradient and log density of other points; without it every
-            fifth block of the points given.
+        held_out: position, gradient and log density of other points. Without it, every
+            fifth block of the points given is held out.
         dense: whether dense candidates are tried.
-        by_gradient: whether the gradient's error decides though `log_prob` is given. A
-            base that is much too wide along some coordinate may fit energies best, and
-            makes every step too long.
+        by_gradient: whether the gradient's error decides even if `log_prob` is given.
+            The base that fits energies best may be much too wide along some coordinate,
+            which makes every step too long.
 
     Returns:
         The base, in float64.
 
     Raises:
-        ValueError: for points that are not finite, fewer than three (those far from
-            the bulk not counted), or constant.
+        ValueError: for points that are not finite or constant, or fewer than three;
+            points far from the bulk do not count.
     """
     points = checked_points(position, gradient, log_prob)
     fitted = points

@@ -9,10 +9,11 @@ import numpy as np
 
 __all__ = ["initialise_layers"]
 
-# Standard deviation of the pre-activations of the first and of later layers on whitened
-# positions, and bound of the phases in radians. On the eight Gaussians (4 000
-# gradients, three seeds) gains of 1 and phases up to π made the error on exact draws
-# 1.3 to 1.7 times as large, a first gain of 3 five times or more.
+# On whitened positions, the gains are the standard deviations of the pre-activations:
+# of the first layer, and of later ones. Phases are drawn up to a bound, in radians. On
+# the eight Gaussians (4 000 gradients, three seeds), gains of 1 and phases up to π made
+# the error on exact draws 1.3 to 1.7 times as large. A first gain of 3 made it five
+# times as large or more.
 _FIRST_GAIN = 0.7
 _HIDDEN_GAIN = 0.8
 _FIRST_PHASE = 1.0
@@ -25,9 +26,9 @@ def initialise_layers(
 
     What one layer gets does not depend on which of the others are frozen.
 
-    The first layer's phases are random, so that its sines are not odd functions only;
-    its frequencies are low, since a network of high ones is no guide between and beyond
-    the training points.
+    The first layer's phases are random: without them its sines would all be odd
+    functions. Its frequencies are low: sines of high frequency swing between the
+    training points.
 
     Args:
         hidden_layers: Keras' dense layers, built.

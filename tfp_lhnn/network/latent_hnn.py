@@ -24,10 +24,10 @@ from tfp_lhnn.support.arguments import (
 
 __all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
 
-# A dense whitening costs dim² multiplications per call, beside the about
-# 2·dim·units + (layers − 1)·units² of the network, and a few times dim gradients to
-# learn. Without it, correlations are left to the network, which above a hundred
-# dimensions does not find them; up to here neither cost is out of proportion.
+# A dense whitening costs dim² multiplications per call, and a few times dim gradients
+# to learn. The layers take about 2·dim·units + (layers − 1)·units² multiplications.
+# Without a dense whitening the layers have to learn the correlations, and above a
+# hundred dimensions they do not. Up to this dimension its costs are in proportion.
 LARGEST_DENSE_DIM = 1024
 
 _BASES = ("auto", "dense", "diagonal", "none")
@@ -66,8 +66,8 @@ class LatentHNN(LearnedEnergy):
         separable: whether the kinetic energy is exact and only the potential learned.
         base: form of the Gaussian base of a separable network: `"dense"`, `"diagonal"`,
             `"none"` (the plain network of `q`), or `"auto"`: dense up to 1024
-            dimensions, diagonal beyond. A dense base becomes diagonal where the data
-            say so.
+            dimensions, diagonal beyond. A dense base is a diagonal matrix if that fits
+            the data as well.
         seed: integer that fixes the initial weights.
         dtype: `"float32"` or `"float64"`; without it, the dtype in which Keras' global
             policy keeps variables, so that a mixed policy means float32.
@@ -100,14 +100,9 @@ class LatentHNN(LearnedEnergy):
         if base not in _BASES:
             raise ValueError(f"`base` is {base!r}; expected one of {_BASES}.")
         self.base = base
-        self.seed = seed
+        self.seed = None if seed is None else int(seed)
         self.hidden_layers = [
-            Dense(
-                units,
-                self.activation,
-                dtype=self.dtype_policy,
-                name=f"hidden_{i}",
-            )
+            Dense(units, self.activation, dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units)
         ]
         self.output_layer = Dense(
@@ -138,8 +133,7 @@ class LatentHNN(LearnedEnergy):
             self._add_base_weights()
         self.initialise(self.seed)
         if self.has_base:
-            # Until it has learned something a network is its base: random output would
-            # be a force without meaning, at every step size.
+            # The force of random layers would mean nothing.
             self.silence()
 
     def _add_base_weights(self) -> None:
@@ -345,7 +339,7 @@ class LatentHNN(LearnedEnergy):
         """Fits the Gaussian base to `data`, in the manner of `Normalization.adapt`.
 
         A fifth of the trajectories is held out to choose between a diagonal and a dense
-        base. Call it before training: the network lives in the base's coordinates.
+        base. Call it before `fit`, since the layers see the base's coordinates.
         """
         fitted, held_out = data.split(0.2, 0)
         self.fit_base(

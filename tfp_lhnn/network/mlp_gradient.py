@@ -1,10 +1,11 @@
 """A network's summed output and its gradient, with all that can be done beforehand.
 
 Autodiff of `Σ latents` multiplies by the whitening and its transpose, by a matrix of
-ones for the sum, and by every kernel twice. In a leapfrog loop the weights stand still,
-so the whitening goes into the first layer, the sum into the last, and base and first
-layer become one matrix: for one hidden layer two products are left of five. Whoever
-uses one of the two only does not pay for the other: a compiler drops it.
+ones for the sum, and by every kernel twice. In a leapfrog loop the weights stand still.
+So three things are done once, before the loop: the whitening is multiplied into the
+first layer, the sum into the last, and base and first layer become one matrix. For one
+hidden layer two products are left of five. A compiler drops what is not used of the
+value and the gradient.
 """
 
 from collections.abc import Callable, Sequence

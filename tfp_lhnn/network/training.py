@@ -22,17 +22,17 @@ __all__ = ["TrainingHistory", "train"]
 # make the call's own cost (about 0.1 ms) vanish, short enough to stop in time.
 _ROUND_STEPS = 250
 
-# A base this good has nothing left to teach but rounding: an error of 1e-3 nats
-# changes an acceptance probability by a thousandth.
+# What a base this good leaves over is rounding, which a network should not learn. An
+# error of 1e-3 nats changes an acceptance probability by a thousandth.
 _PERFECT_ENERGY_ERROR = 1e-3
 _PERFECT_GRADIENT_ERROR = 1e-6
 
-# A network that lowers the held-out energy error by less than a tenth may owe that to
-# the few trajectories held out; the base is smoother and cheaper.
+# If a network lowers the held-out energy error by less than a tenth, that may be
+# chance: few trajectories are held out. The base is smoother and cheaper.
 _WORTHWHILE = 0.9
 
-# Coordinates whose remaining gradient is smaller than this share of the overall one
-# are not magnified further: they hardly matter to leapfrog.
+# The loss divides the gradient by its size in each coordinate, but by no less than this
+# share of the size over all coordinates: smaller ones hardly matter to leapfrog.
 _SMALLEST_SCALE = 0.1
 
 
@@ -97,8 +97,8 @@ def train(
 ) -> TrainingHistory:
     """Fits the Gaussian base, then the network on what the base leaves over.
 
-    A separable network learns gradients and values, each scaled to order one and under
-    a robust loss; a joint one learns the physics loss alone, scaled likewise. AdamW's
+    A separable network learns gradients and values, each scaled to order one, under a
+    robust loss. A joint one learns the time derivatives alone, scaled likewise. AdamW's
     learning rate decays to zero by a cosine. The weights with the smallest held-out
     loss are kept. If they do not lower the base's held-out energy error by a tenth,
     the network's output is set to zero. At last `offset` is set so that
@@ -125,13 +125,13 @@ def train(
             weights and measure the errors.
         patience: steps without a smaller held-out loss after which to stop.
         sufficient_base_error: held-out energy error of the base, in nats, below which
-            it is left at that and no network is trained; infinite to train none.
-        warm_start: go on from the present weights and base, as in refinement with a few
-            new points. Otherwise base and weights are made anew: what a network has
-            learned means nothing in the coordinates of another base.
+            no network is trained on top of it. If infinite, none ever is.
+        warm_start: whether to go on from the present weights and base, as in refinement
+            with a few new points. Otherwise base and weights are made anew, since what
+            a network has learned means nothing in the coordinates of another base.
         jit_compile: whether XLA compiles the loop.
-        progress: whether to show a progress bar; or what to call instead, now and
-            then, with the number of steps done.
+        progress: whether to show a progress bar; or a function to call instead, now
+            and then, with the number of steps done.
 
     Returns:
         The loss curves and held-out errors.
@@ -154,6 +154,8 @@ def train(
     _check_positive("value_weight", value_weight, or_zero=True)
     if sufficient_base_error != math.inf:
         _check_positive("sufficient_base_error", sufficient_base_error, or_zero=True)
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"`progress` is {progress!r}; expected a bool or a callable.")
     words = stateless_seed(seed, "train").numpy().view(np.uint32)
     generator = np.random.default_rng(words)
     kept, held_out = data.split(held_out_fraction, seed)
@@ -246,7 +248,7 @@ def _run(
     """Trains in rounds; leaves the weights of the smallest held-out loss."""
     round_steps = min(_ROUND_STEPS, num_steps)
     bar = keras.utils.Progbar(num_steps, verbose=1 if progress is True else 0)
-    # No step yet, but the same compiled call: the present weights may be the best.
+    # The first call makes no step: the present weights may be the best.
     steps, curves = [0], [loop.run(rows.take(round_steps), 0)]
     best, weights = 0, loop.weights()
     while steps[-1] < num_steps and steps[-1] - steps[best] < patience:
@@ -259,7 +261,7 @@ def _run(
             progress(steps[-1])
         if not math.isfinite(curve.held_out_loss):
             break
-        # Not finite at first: any finite loss is better.
+        # Written so that a finite loss is better than a NaN at first.
         if not curve.held_out_loss >= curves[best].held_out_loss:
             best, weights = len(steps) - 1, loop.weights()
     loop.restore(weights)
@@ -306,7 +308,7 @@ def _start_afresh(
 
 
 def _remainder(network: LatentHNN, data: TrainingData) -> Points:
-    """What the base leaves to the layers, at the points not far away, in float64."""
+    """What the base leaves for the layers to learn, at the near points, in float64."""
     potential = -data.log_prob.astype(np.float64)
     near = near_points(potential, data.dim)
     position, potential = data.position[near].astype(np.float64), potential[near]

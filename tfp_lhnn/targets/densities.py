@@ -1,4 +1,4 @@
-"""Densities to sample from whose true moments, and exact draws, are known.
+"""Densities to sample from, with true moments and, where possible, exact draws.
 
 A sampler can mix well and still be wrong: its chains agree on a region that is
 not the whole target. Each target here therefore carries its ground truth.
@@ -184,8 +184,9 @@ def rosenbrock(dim: int = 10) -> Target:
         return -tf.reduce_sum(terms, axis=-1) / 20.0
 
     spacing = math.sqrt(noise_variance) / _POINTS_PER_SD
-    # 27 from 1 the factor exp(-(1 - q)²/20) is below exp(-36). Earlier nodes are
-    # smaller still, as their squares are the means of their successors: 5.6² = 31.
+    # At a distance of 27 from 1, the factor exp(-(1 - q)²/20) is below exp(-36). The
+    # square of an earlier node is the mean of the next one, so that earlier nodes stay
+    # within 5.6: 5.6² = 31.
     wide = uniform_grid(1.0 - 27.0, 1.0 + 27.0, spacing)
     narrow = uniform_grid(-5.6, 5.6, spacing)
     # The last coordinate has no factor of its own and reaches hundreds: given its
