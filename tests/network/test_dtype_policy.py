@@ -67,7 +67,7 @@ def test_training_and_files_under_a_mixed_policy(global_policy, policy, tmp_path
     for a, b in zip(plain.get_weights(), network.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
-    network.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    network.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     loss = network.fit(data, epochs=5, verbose=0).history["loss"]
     assert loss[-1] < loss[0]
     network.save(tmp_path / "a.keras")

@@ -91,20 +91,20 @@ def test_a_chain_goes_on_after_layers_were_frozen():
     kernel = tfp_lhnn.LatentHNNNoUTurnSampler(
         lambda q: -0.5 * tf.reduce_sum(q**2, axis=-1), network, 0.5, max_tree_depth=2
     )
-    step = tf.function(kernel.one_step, autograph=False)
     state = tf.zeros([2, 2])
-    state, results = step(state, kernel.bootstrap_results(state), seed=[1, 2])
-    expected, _ = step(state, results, seed=[3, 4])
+    results = kernel.bootstrap_results(state)
+    expected, _ = kernel.one_step(state, results, seed=[3, 4])
     network.hidden_layers[0].trainable = False
     resumed, _ = kernel.one_step(state, results, seed=[3, 4])
-    np.testing.assert_allclose(resumed, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(resumed, expected)
+    assert np.any(resumed != state)
 
 
 def test_files_keep_which_layers_are_frozen_and_the_optimiser(data, tmp_path):
     network = tfp_lhnn.LatentHNN(2, (4, 4), seed=1)
     network.hidden_layers[0].trainable = False
     first = values(network.hidden_layers[0])
-    network.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    network.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     x, y = physics_arrays(data)
     network.fit(x, y, verbose=0)
     assert is_same(values(network.hidden_layers[0]), first)
