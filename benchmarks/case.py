@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import Any
 
+from benchmarks.problem import Job
 from benchmarks.samplers import SAMPLERS, missing_packages
 from benchmarks.suites import Case
 
@@ -76,7 +77,8 @@ def _measured(case: Case) -> dict[str, Any]:
     problem = make_problem(case.problem)
     sampler = SAMPLERS[case.sampler].load()
     before = _megabytes()
-    run = sampler(problem, case.chains, case.draws, case.seed, **case.options)
+    job = Job(problem, case.chains, case.draws, case.seed)
+    run = sampler(job, **case.options)
     peak = _megabytes()
     return {
         "status": "ok",

@@ -37,33 +37,57 @@ class Metric(NamedTuple):
     meaning: str
 
 
-METRICS = (
-    Metric("gradients", "gradients", "lower", "all, warm-up and training included"),
-    Metric("gradients_kept", "gradients", "lower", "those of the kept draws"),
-    Metric("densities", "densities", "lower", "without a gradient, all phases"),
-    Metric("densities_kept", "densities", "lower", "those of the kept draws"),
-    Metric("calls", "calls", "lower", "gradients and densities, all phases"),
-    Metric("calls_kept", "calls", "lower", "those of the kept draws"),
-    Metric("ess_min", "draws", "higher", "smallest bulk ESS of x"),
-    Metric("ess_mean", "draws", "higher", "mean over coordinates of that"),
-    Metric("ess_min_squares", "draws", "higher", "smallest bulk ESS of x²"),
-    Metric("ess_mean_squares", "draws", "higher", "mean over coordinates of that"),
-    Metric("ess_per_gradient", "1/gradient", "higher", "ess_min over gradients"),
-    Metric(
-        "ess_per_gradient_kept", "1/gradient", "higher", "ess_min over gradients_kept"
-    ),
-    Metric("ess_per_call", "1/call", "higher", "ess_min over calls"),
-    Metric("ess_per_call_kept", "1/call", "higher", "ess_min over calls_kept"),
-    Metric("ess_per_second", "1/s", "higher", "ess_min over seconds"),
-    Metric("ess_per_second_kept", "1/s", "higher", "ess_min over seconds_sampling"),
-    Metric(
-        "gradients_for_10000_ess",
-        "gradients",
-        "lower",
+# Of each kind of call: its name, and what is said of all phases together.
+_CALLS = (
+    ("gradients", "gradients", "all, warm-up and training included"),
+    ("densities", "densities", "without a gradient, all phases"),
+    ("calls", "calls", "gradients and densities, all phases"),
+)
+# Of each cost that is set against effective samples: one of it and its unit, all of it,
+# that of the kept draws, and its unit and meaning for 10 000 of them.
+_COSTS = (
+    (
+        *("gradient", "gradient", "gradients", "gradients_kept", "gradients"),
         "warm-up, and 10 000 effective samples at the kept draws' rate",
     ),
-    Metric("calls_for_10000_ess", "calls", "lower", "the same of calls"),
-    Metric("seconds_for_10000_ess", "s", "lower", "the same of seconds"),
+    ("call", "call", "calls", "calls_kept", "calls", "the same of calls"),
+    ("second", "s", "seconds", "seconds_sampling", "s", "the same of seconds"),
+)
+
+
+def _call_metrics(name: str, unit: str, meaning: str) -> tuple[Metric, Metric]:
+    return (
+        Metric(name, unit, "lower", meaning),
+        Metric(f"{name}_kept", unit, "lower", "those of the kept draws"),
+    )
+
+
+def _ess_metrics(moment: str, of_what: str) -> tuple[Metric, Metric]:
+    return (
+        Metric(
+            f"ess_min{moment}", "draws", "higher", f"smallest bulk ESS of {of_what}"
+        ),
+        Metric(f"ess_mean{moment}", "draws", "higher", "mean over coordinates of that"),
+    )
+
+
+def _rate_metrics(per: str, unit: str, total: str, kept: str) -> tuple[Metric, Metric]:
+    name, unit = f"ess_per_{per}", f"1/{unit}"
+    return (
+        Metric(name, unit, "higher", f"ess_min over {total}"),
+        Metric(f"{name}_kept", unit, "higher", f"ess_min over {kept}"),
+    )
+
+
+METRICS = (
+    *(metric for kind in _CALLS for metric in _call_metrics(*kind)),
+    *_ess_metrics("", "x"),
+    *_ess_metrics("_squares", "x²"),
+    *(metric for cost in _COSTS for metric in _rate_metrics(*cost[:4])),
+    *(
+        Metric(f"{per}s_for_10000_ess", unit, "lower", meaning)
+        for per, _, _, _, unit, meaning in _COSTS
+    ),
     Metric(
         "b2",
         "",
@@ -138,11 +162,7 @@ def _effective_samples(x: np.ndarray) -> dict[str, float]:
 def _rates(found: dict[str, float]) -> dict[str, float]:
     ess = found["ess_min"]
     rates = {}
-    for per, total, kept in (
-        ("gradient", "gradients", "gradients_kept"),
-        ("call", "calls", "calls_kept"),
-        ("second", "seconds", "seconds_sampling"),
-    ):
+    for per, _, total, kept, *_ in _COSTS:
         rates[f"ess_per_{per}"] = ess / max(found[total], 1e-9)
         # Infinite if the kept draws cost nothing of the kind.
         rate = ess / found[kept] if found[kept] else math.inf

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 
+from benchmarks import summary
 from benchmarks.cells import bias, flags, title, z
 from benchmarks.markdown import number, table
-from benchmarks.summary import (
-    PAPER,
-    Record,
-    best_nuts,
-    break_even,
-    cost_for,
-    ess_per_gradient_at,
-    find,
-    ratio,
-    series,
-)
+from benchmarks.summary import Record
 
 __all__ = ["paper_section", "peers_section", "seeds_section"]
 
@@ -24,18 +15,18 @@ __all__ = ["paper_section", "peers_section", "seeds_section"]
 def paper_section(records: list[Record]) -> str:
     """A table for each of the paper's posteriors."""
     parts = []
-    paper = find(records, suite="paper")
+    paper = summary.find(records, suite="paper")
     for problem in dict.fromkeys(record["problem"] for record in paper):
         rows = [_paper_row(r) for r in paper if r["problem"] == problem]
         heading = f"### {problem}"
-        if problem in PAPER:
-            row = PAPER[problem]
+        if problem in summary.PAPER:
+            row = summary.PAPER[problem]
             for name, gradients, value in (
                 ("paper: LHNN-NUTS", row.lhnn_gradients, row.lhnn),
                 ("paper: NUTS, fixed step", row.nuts_gradients, row.nuts),
             ):
                 blank = ["-"] * (len(_PAPER_HEAD) - 6)
-                times = number(ratio(value, row.lhnn))
+                times = number(summary.ratio(value, row.lhnn))
                 rows.append(
                     [name, "-", number(gradients), "-", number(value), times, *blank]
                 )
@@ -67,9 +58,9 @@ _PAPER_HEAD = [
 
 def _paper_row(record: Record) -> list[str]:
     metrics = record["metrics"]
-    row = PAPER.get(record["problem"])
-    times = ratio(metrics["ess_per_gradient"], row.lhnn) if row else math.nan
-    kept = ratio(metrics["ess_min"], metrics["gradients_kept"])
+    row = summary.PAPER.get(record["problem"])
+    times = summary.ratio(metrics["ess_per_gradient"], row.lhnn) if row else math.nan
+    kept = summary.ratio(metrics["ess_min"], metrics["gradients_kept"])
     seconds = (f"{metrics[f'seconds_{n}']:.1f}" for n in ("compiling", "warmup"))
     return [
         title(record),
@@ -83,7 +74,7 @@ def _paper_row(record: Record) -> list[str]:
         f"{number(metrics['ess_min'])} (mean {number(metrics['ess_mean'])})",
         f"{number(metrics['ess_min_squares'])} "
         f"(mean {number(metrics['ess_mean_squares'])})",
-        number(ess_per_gradient_at(record, 100_000)),
+        number(summary.ess_per_gradient_at(record, 100_000)),
         bias(record),
         z(record),
         number(metrics["r_hat"]),
@@ -112,7 +103,7 @@ def _tail_cells(record: Record) -> list[str]:
 
 def seeds_section(records: list[Record]) -> str:
     """Whether another seed would have told another story."""
-    seeds, found = series(records, "seed", suite="seeds")
+    seeds, found = summary.series(records, "seed", suite="seeds")
     if not found:
         return ""
     first = found[0]
@@ -140,20 +131,20 @@ def peers_section(records: list[Record]) -> str:
     """What ours and the best tuned NUTS cost for as many effective samples."""
     paper = [record for record in records if record["suite"] == "paper"]
     rows = []
-    for ours in find(paper, sampler="ours"):
+    for ours in summary.find(paper, sampler="ours"):
         for what in ("gradients", "calls", "seconds"):
-            rival = best_nuts(paper, ours["problem"], what)
+            rival = summary.best_nuts(paper, ours["problem"], what)
             if rival is None:
                 continue
-            costs = [cost_for(record, what, 1e4) for record in (ours, rival)]
+            costs = [summary.cost_for(record, what, 1e4) for record in (ours, rival)]
             rows.append(
                 [
                     ours["problem"],
                     what,
                     number(costs[0]),
                     f"{number(costs[1])} ({title(rival)})",
-                    number(ratio(costs[1], costs[0])),
-                    number(break_even(ours, rival, what)),
+                    number(summary.ratio(costs[1], costs[0])),
+                    number(summary.break_even(ours, rival, what)),
                     f"{bias(ours)}; {bias(rival)}",
                 ]
             )

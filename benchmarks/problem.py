@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Problem", "Run", "Seconds", "Tally", "Truth"]
+__all__ = ["Job", "Problem", "Run", "Seconds", "Tally", "Truth"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,6 +60,28 @@ class Problem:
     quantities: Callable[[np.ndarray], np.ndarray]
     truth: Truth
     source: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """What every sampler is told, whatever its own options.
+
+    Attributes:
+        problem: what to sample.
+        num_chains: of it.
+        num_draws: kept, of each chain.
+        seed: of everything.
+    """
+
+    problem: Problem
+    num_chains: int
+    num_draws: int
+    seed: int
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Of the chains, `[num_chains, dim]`."""
+        return self.problem.starts(self.num_chains, self.seed)
 
 
 @dataclasses.dataclass(frozen=True)

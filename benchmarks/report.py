@@ -10,6 +10,7 @@ import argparse
 import collections
 import os
 import pathlib
+from collections.abc import Callable
 
 from benchmarks.cells import bias, flags, title, z
 from benchmarks.claims import claims
@@ -144,53 +145,56 @@ def _claims(records: list[Record]) -> str:
     )
 
 
+Cell = Callable[[Record], str]
+
+
+def _metric(name: str) -> Cell:
+    """The cell of a metric."""
+    return lambda record: number(record["metrics"][name])
+
+
+# Columns: their heads and what they say of a record.
+_GYM: dict[str, Cell] = {
+    "problem": lambda record: record["problem"],
+    "dim": lambda record: str(record["dim"]),
+    "sampler": title,
+    "gradients": _metric("gradients"),
+    "ESS": _metric("ess_min"),
+    "ESS / gradient": _metric("ess_per_gradient"),
+    "b² (by chance)": bias,
+    "worst z": z,
+    "R-hat": _metric("r_hat"),
+    "seconds": lambda record: f"{record['metrics']['seconds']:.0f}",
+    "own warnings": flags,
+}
+_COST: dict[str, Cell] = {
+    "target": lambda record: record["problem"],
+    "sampler": title,
+    **{name: _metric(name) for name in ("gradients", "densities")},
+    "ESS": _metric("ess_min"),
+    "seconds": _metric("seconds"),
+    "ESS / s": _metric("ess_per_second"),
+    "s for 10 000 ESS": lambda record: number(cost_for(record, "seconds", 1e4)),
+    "b² (by chance)": bias,
+    "worst z": z,
+}
+
+
+def _section(heading: str, records: list[Record], columns: dict[str, Cell]) -> str:
+    rows = [[cell(record) for cell in columns.values()] for record in records]
+    return f"## {heading}\n\n" + table(list(columns), rows)
+
+
 def _gym(records: list[Record]) -> str:
     found = find(records, suite="gym")
-    if not found:
-        return ""
-    rows = [
-        [
-            record["problem"],
-            str(record["dim"]),
-            title(record),
-            number(record["metrics"]["gradients"]),
-            number(record["metrics"]["ess_min"]),
-            number(record["metrics"]["ess_per_gradient"]),
-            bias(record),
-            z(record),
-            number(record["metrics"]["r_hat"]),
-            f"{record['metrics']['seconds']:.0f}",
-            flags(record),
-        ]
-        for record in found
-    ]
-    head = ["problem", "dim", "sampler", "gradients", "ESS", "ESS / gradient"]
-    head += ["b² (by chance)", "worst z", "R-hat", "seconds", "own warnings"]
-    return "## inference_gym\n\n" + table(head, rows)
+    return _section("inference_gym", found, _GYM) if found else ""
 
 
 def _cost(records: list[Record]) -> str:
     found = find(records, suite="cost")
     if not found:
         return ""
-    rows = [
-        [
-            record["problem"],
-            title(record),
-            number(record["metrics"]["gradients"]),
-            number(record["metrics"]["densities"]),
-            number(record["metrics"]["ess_min"]),
-            number(record["metrics"]["seconds"]),
-            number(record["metrics"]["ess_per_second"]),
-            number(cost_for(record, "seconds", 1e4)),
-            bias(record),
-            z(record),
-        ]
-        for record in found
-    ]
-    head = ["target", "sampler", "gradients", "densities", "ESS", "seconds"]
-    head += ["ESS / s", "s for 10 000 ESS", "b² (by chance)", "worst z"]
-    return "## Expensive targets\n\n" + table(head, rows) + _predicted(records)
+    return _section("Expensive targets", found, _COST) + _predicted(records)
 
 
 def _predicted(records: list[Record]) -> str:

@@ -1,4 +1,4 @@
-"""Samplers by name, each `(problem, num_chains, num_draws, seed, **options) -> Run`.
+"""Samplers by name, each `(job, **options) -> Run`.
 
 A gradient is one value and gradient of one chain's point, for all samplers alike; what
 chains that are done compute while others go on is not counted.

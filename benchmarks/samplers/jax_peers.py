@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.problem import Problem, Run, Seconds, Tally
+from benchmarks.problem import Job, Problem, Run, Seconds, Tally
 from benchmarks.problems import check_twins
 
 __all__ = ["blackjax_mclmc", "blackjax_nuts", "numpyro_nuts"]
@@ -28,10 +28,7 @@ def _density(problem: Problem) -> Any:
 
 
 def numpyro_nuts(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     num_warmup: int = 1000,
 ) -> Run:
@@ -43,20 +40,20 @@ def numpyro_nuts(
     import jax
     import numpyro
 
-    density = _density(problem)
+    density = _density(job.problem)
     kernel = numpyro.infer.NUTS(potential_fn=lambda q: -density(q))
     mcmc = numpyro.infer.MCMC(
         kernel,
         num_warmup=num_warmup,
-        num_samples=num_draws,
-        num_chains=num_chains,
+        num_samples=job.num_draws,
+        num_chains=job.num_chains,
         chain_method="vectorized",
         progress_bar=False,
     )
-    starts = problem.starts(num_chains, seed)
-    if num_chains == 1:
+    starts = job.starts
+    if job.num_chains == 1:
         starts = starts[0]
-    keys = jax.random.split(jax.random.PRNGKey(seed))
+    keys = jax.random.split(jax.random.PRNGKey(job.seed))
     fields = ("num_steps", "adapt_state.step_size")
     began = time.perf_counter()
     mcmc.warmup(keys[0], init_params=starts, extra_fields=fields, collect_warmup=True)
@@ -69,7 +66,7 @@ def numpyro_nuts(
     steps = np.asarray(extra["num_steps"], np.int64)
     return Run(
         draws,
-        Tally(num_chains + int(warmup)),
+        Tally(job.num_chains + int(warmup)),
         Tally(int(steps.sum())),
         Seconds(0.0, warmed_up - began, ended - warmed_up),
         {
@@ -81,10 +78,7 @@ def numpyro_nuts(
 
 
 def blackjax_nuts(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     num_warmup: int = 1000,
 ) -> Run:
@@ -93,7 +87,7 @@ def blackjax_nuts(
     import jax
     from blackjax.adaptation.base import get_filter_adapt_info_fn
 
-    density = _density(problem)
+    density = _density(job.problem)
     adaptation = blackjax.window_adaptation(
         blackjax.nuts,
         density,
@@ -113,12 +107,12 @@ def blackjax_nuts(
             state, info = step(key, state)
             return state, (state.position, info.num_integration_steps)
 
-        return jax.lax.scan(one, state, jax.random.split(key, num_draws))[1]
+        return jax.lax.scan(one, state, jax.random.split(key, job.num_draws))[1]
 
-    done = _run_chains(problem, num_chains, seed, warm_up, draw)
+    done = _run_chains(job, warm_up, draw)
     return Run(
         done.draws,
-        Tally(num_chains + done.num_warmup_steps),
+        Tally(job.num_chains + done.num_warmup_steps),
         Tally(int(done.steps.sum())),
         done.seconds,
         {
@@ -130,10 +124,7 @@ def blackjax_nuts(
 
 
 def blackjax_mclmc(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     num_warmup: int = 1000,
     target_acceptance: float = 0.9,
@@ -142,10 +133,7 @@ def blackjax_mclmc(
     """Adjusted MCLMC with random trajectory lengths, tuned for each chain.
 
     Args:
-        problem: what to sample.
-        num_chains: of lockstep chains.
-        num_draws: kept, of each.
-        seed: of everything.
+        job: what to sample, with chains in lockstep.
         num_warmup: transitions of tuning.
         target_acceptance: of the step's tuning.
         num_integration_steps: of a trajectory in the mean; the default is BlackJAX's.
@@ -154,7 +142,7 @@ def blackjax_mclmc(
     import jax
     from blackjax.mcmc import adjusted_mclmc_dynamic as mclmc
 
-    density = _density(problem)
+    density = _density(job.problem)
     kernel = mclmc.build_kernel(mclmc.make_random_trajectory_length_fn(True))
 
     def warm_up(key: Any, start: Any) -> Any:
@@ -186,12 +174,12 @@ def blackjax_mclmc(
             )
             return state, (state.position, info.num_integration_steps)
 
-        return jax.lax.scan(one, state, jax.random.split(key, num_draws))[1]
+        return jax.lax.scan(one, state, jax.random.split(key, job.num_draws))[1]
 
-    done = _run_chains(problem, num_chains, seed, warm_up, draw)
+    done = _run_chains(job, warm_up, draw)
     return Run(
         done.draws,
-        Tally(num_chains + _MCLMC_GRADIENTS_PER_STEP * done.num_warmup_steps),
+        Tally(job.num_chains + _MCLMC_GRADIENTS_PER_STEP * done.num_warmup_steps),
         Tally(_MCLMC_GRADIENTS_PER_STEP * int(done.steps.sum())),
         done.seconds,
         {
@@ -220,25 +208,19 @@ class _Done(NamedTuple):
     seconds: Seconds
 
 
-def _run_chains(
-    problem: Problem, num_chains: int, seed: int, warm_up: Any, draw: Any
-) -> _Done:
+def _run_chains(job: Job, warm_up: Any, draw: Any) -> _Done:
     """Both phases of all chains, from functions of one chain and its key.
 
     Args:
-        problem: gives the starts.
-        num_chains: of it.
-        seed: of everything.
+        job: gives chains, starts and seed.
         warm_up: of key and start, to state, parameters and steps taken.
         draw: of key, state and parameters, to draws and steps of each.
     """
     import jax
 
-    keys = jax.random.split(jax.random.PRNGKey(seed), (2, num_chains))
+    keys = jax.random.split(jax.random.PRNGKey(job.seed), (2, job.num_chains))
     phases = _Phases()
-    state, parameters, warmup = phases.run(
-        warm_up, keys[0], problem.starts(num_chains, seed)
-    )
+    state, parameters, warmup = phases.run(warm_up, keys[0], job.starts)
     draws, steps = phases.run(draw, keys[1], state, parameters)
     return _Done(
         np.asarray(draws),

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfp_lhnn
-from benchmarks.problem import Problem, Run, Seconds, Tally
+from benchmarks.problem import Job, Run, Seconds, Tally
 
 __all__ = ["sample"]
 
@@ -20,10 +20,7 @@ _NUM_STARTS = 16
 
 
 def sample(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     method: str,
     gradient_budget: int = 10_000,
@@ -33,10 +30,7 @@ def sample(
     """Fit and draws. Burn-in counts as warm-up; its time is part of the sampling's.
 
     Args:
-        problem: what to sample.
-        num_chains: of it.
-        num_draws: kept, of each.
-        seed: of everything.
+        job: what to sample.
         method: of `tfp_lhnn.sample`.
         gradient_budget: of all chains and phases.
         num_burnin_draws: of each chain.
@@ -44,14 +38,15 @@ def sample(
             compiled: what it took longer before is called compilation. That of the fit
             stays part of the warm-up.
     """
+    problem, seed = job.problem, job.seed
     starts = tf.constant(problem.starts(_NUM_STARTS, seed))
 
     def draw(fit: tfp_lhnn.Fit | None) -> az.InferenceData:
         return tfp_lhnn.sample(
-            num_draws,
+            job.num_draws,
             problem.log_prob,
             initial_state=starts,
-            n_chains=num_chains,
+            n_chains=job.num_chains,
             gradient_budget=gradient_budget,
             method=method,
             num_burnin_draws=num_burnin_draws,

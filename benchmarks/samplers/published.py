@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfp_lhnn
-from benchmarks.problem import Problem, Run, Seconds, Tally
+from benchmarks.problem import Job, Run, Seconds, Tally
 from benchmarks.samplers.chunks import Chain
 
 __all__ = ["sample"]
@@ -23,10 +23,7 @@ _OPTIMISER = {"batch_size": 1000, "learning_rate": 5e-4, "weight_decay": 1e-4}
 
 
 def sample(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     error_monitor: str,
     num_burnin_draws: int = 300,
@@ -39,10 +36,8 @@ def sample(
     """Training data, training, and NUTS on the network.
 
     Args:
-        problem: what to sample.
-        num_chains: the paper has one; several cost as much per draw and mix alike.
-        num_draws: kept draws of each chain.
-        seed: of everything.
+        job: what to sample. The paper has one chain; several cost as much per draw and
+            mix alike.
         error_monitor: `"cooldown"` is the paper's.
         num_burnin_draws: of each chain.
         num_trajectories: of training, from dispersed starts.
@@ -52,6 +47,7 @@ def sample(
             the paper's step.
         max_tree_depth: of NUTS.
     """
+    problem, seed = job.problem, job.seed
     began = time.perf_counter()
     data = tfp_lhnn.simulate_training_data(
         problem.log_prob,
@@ -78,10 +74,10 @@ def sample(
             error_monitor=error_monitor,
             **_MAX_ENERGY_DIFFS,
         )
-        chain = Chain(kernel, tf.constant(problem.starts(num_chains, seed)), _trace)
+        chain = Chain(kernel, tf.constant(job.starts), _trace)
         trained = time.perf_counter() - began
         burnin = chain.advance(num_burnin_draws, seed)
-        kept = chain.advance(num_draws, seed + 1)
+        kept = chain.advance(job.num_draws, seed + 1)
     totals = _totals(burnin.trace), _totals(kept.trace)
     gradients = totals[1][0] - totals[0][0]
     densities = totals[1][1] - totals[0][1]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from benchmarks.problem import Problem, Run, Seconds, Tally
+from benchmarks.problem import Job, Run, Seconds, Tally
 from benchmarks.samplers.chunks import Chain
 
 __all__ = ["nuts", "windowed_nuts"]
@@ -19,10 +19,7 @@ tfd = tfp.distributions
 
 
 def nuts(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     num_warmup: int = 1000,
     chunk: int = 50,
@@ -33,17 +30,17 @@ def nuts(
     A gradient for each leapfrog step, and one for each chain at the start.
     """
     kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
-        tfp.mcmc.NoUTurnSampler(problem.log_prob, step_size=0.1),
+        tfp.mcmc.NoUTurnSampler(job.problem.log_prob, step_size=0.1),
         # The rest of the warm-up runs at the final step.
         num_adaptation_steps=int(0.8 * num_warmup),
         target_accept_prob=target_accept_prob,
     )
-    chain = Chain(kernel, tf.constant(problem.starts(num_chains, seed)), _trace, chunk)
-    warmup = chain.advance(num_warmup, seed)
-    kept = chain.advance(num_draws, seed + 1)
+    chain = Chain(kernel, tf.constant(job.starts), _trace, chunk)
+    warmup = chain.advance(num_warmup, job.seed)
+    kept = chain.advance(job.num_draws, job.seed + 1)
     return Run(
         kept.draws,
-        Tally(num_chains + int(warmup.trace["leapfrogs"].sum())),
+        Tally(job.num_chains + int(warmup.trace["leapfrogs"].sum())),
         Tally(int(kept.trace["leapfrogs"].sum())),
         Seconds(chain.compiling, warmup.seconds, kept.seconds),
         {
@@ -98,10 +95,7 @@ class _Flat(tfd.Distribution):
 
 
 def windowed_nuts(
-    problem: Problem,
-    num_chains: int,
-    num_draws: int,
-    seed: int,
+    job: Job,
     *,
     num_warmup: int = 1000,
 ) -> Run:
@@ -111,15 +105,16 @@ def windowed_nuts(
     compiled call, so that compilation is in the total only, and the rest is divided
     between warm-up and draws by their leapfrog steps in lockstep.
     """
+    problem = job.problem
     model = tfd.JointDistributionSequential([_Flat(problem.dim, problem.log_prob)])
-    starts = [tf.constant(problem.starts(num_chains, seed))]
+    starts = [tf.constant(job.starts)]
 
     @tf.function(jit_compile=True, autograph=False)
     def run(seed: tf.Tensor) -> Any:
         return tfp.experimental.mcmc.windowed_adaptive_nuts(
-            num_draws,
+            job.num_draws,
             model,
-            n_chains=num_chains,
+            n_chains=job.num_chains,
             num_adaptation_steps=num_warmup,
             current_state=starts,
             discard_tuning=False,
@@ -131,7 +126,7 @@ def windowed_nuts(
         )
 
     began = time.perf_counter()
-    draws, trace = run(tf.constant([seed, 5]))
+    draws, trace = run(tf.constant([job.seed, 5]))
     draws = np.asarray(draws[0]).swapaxes(0, 1)
     seconds = time.perf_counter() - began
     leapfrogs = np.asarray(trace["leapfrogs"])  # [draws, chains]
@@ -139,7 +134,7 @@ def windowed_nuts(
     share = lockstep[:num_warmup].sum() / max(1, lockstep.sum())
     return Run(
         draws[:, num_warmup:],
-        Tally(num_chains + int(leapfrogs[:num_warmup].sum())),
+        Tally(job.num_chains + int(leapfrogs[:num_warmup].sum())),
         Tally(int(leapfrogs[num_warmup:].sum())),
         Seconds(0.0, float(share * seconds), float((1.0 - share) * seconds)),
         {
