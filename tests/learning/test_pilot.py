@@ -56,3 +56,21 @@ def test_chains_move_if_steps_are_stable():
     assert np.mean(stays) < 0.3
     # By their random lengths steps are 0.035 to 0.055 long.
     assert np.max(np.abs(pilot.position - starts)[:, 0]) < 0.06 * NUM_LEAPFROG_STEPS * 5
+
+
+def test_trajectories_run_in_double_precision():
+    starts = np.random.default_rng(3).normal(size=(CHAINS, 2)) + 3.0
+
+    def wide(position):
+        return -0.5 * tf.reduce_sum(position**2, axis=-1) - 1e8
+
+    target = CompiledTarget(as_model(wide, starts), jit_compile=False)
+    ledger = GradientLedger(target, budget=10_000)
+    rng = np.random.default_rng(4)
+    pilot = Pilot(ledger, starts, rng, dense=True, temperature=1.5)
+    for _ in range(3):
+        acceptance, points = pilot.run()
+    assert points.log_prob.dtype == pilot.position.dtype == np.float64
+    # In single precision such densities are eight nats apart.
+    assert np.median(acceptance) > 0.5
+    assert np.std(points.log_prob) < 20.0

@@ -21,7 +21,6 @@ from tfp_lhnn.mcmc.integrator import (
     start_step,
 )
 from tfp_lhnn.network.gaussian_base import GaussianBase, fit_gaussian_base, near_points
-
 from tfp_lhnn.support.compiled_cache import CompiledFunction
 
 __all__ = [
@@ -296,7 +295,7 @@ def _compile_trajectories(
         shape, dtype = tf.shape(state.position), state.position.dtype
         momentum = tf.random.stateless_normal(shape, momentum_seed, dtype=dtype)
         momentum = momentum * tf.sqrt(temperature)[:, tf.newaxis] + push
-        momentum = tf.where(downhill[:, tf.newaxis], 0.0, momentum)
+        momentum = tf.where(downhill[:, tf.newaxis], tf.zeros_like(momentum), momentum)
         leaves, energies = _leapfrogs(log_prob, state, momentum, scale, step)
         first = kinetic_energy(momentum, None) - state.log_prob
         gain = (first - energies) / temperature
