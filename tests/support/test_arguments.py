@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfp_lhnn.support.arguments import (
     check_count,
-    check_float_dtype,
     check_network_seed,
     check_path,
     checked_hidden_units,
@@ -41,14 +40,6 @@ def test_seeds_of_networks():
     for seed in (1.5, "1", True, (1, 2)):
         with pytest.raises(TypeError, match="`seed` is"):
             check_network_seed(seed)
-
-
-def test_dtypes():
-    for dtype in ("float32", "float64", tf.float64, np.float32):
-        check_float_dtype("dtype", dtype)
-    for dtype in ("int32", "bool", "complex64", "string", "flaot32", "", 7.5, [1]):
-        with pytest.raises(TypeError, match=r"`dtype` is .* such as float32"):
-            check_float_dtype("dtype", dtype)
 
 
 def test_paths():

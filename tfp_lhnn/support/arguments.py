@@ -14,7 +14,6 @@ import tensorflow_probability as tfp
 
 __all__ = [
     "check_count",
-    "check_float_dtype",
     "check_network_seed",
     "check_path",
     "checked_hidden_units",
@@ -35,18 +34,6 @@ def check_network_seed(seed: Any) -> None:
     """Raises TypeError or ValueError unless a network's weights can be drawn by it."""
     if seed is not None:
         check_count("seed", seed, minimum=0)
-
-
-def check_float_dtype(name: str, dtype: str) -> None:
-    """Raises TypeError unless the name of a dtype is that of floating-point numbers."""
-    try:
-        is_floating = tf.as_dtype(dtype).is_floating
-    except TypeError:
-        is_floating = False
-    if not is_floating:
-        raise TypeError(
-            f"`{name}` is {dtype!r}; expected floating-point numbers, such as float32."
-        )
 
 
 def check_path(name: str, value: Any) -> None:
