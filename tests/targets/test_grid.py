@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfp_lhnn import targets
+from tfp_lhnn.targets.grid import GridChain, GridDensities, uniform_grid
 
 
 def normal_cdf(x):
@@ -126,3 +127,43 @@ def test_rough_well_variance_agrees_with_its_bessel_series():
     actual = targets.rough_well(1, eta=eta).variance[0]
     assert actual == pytest.approx(expected, rel=1e-9)
     assert targets.rough_well(1).variance[0] == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("spacing", [0.3, 0.5, 10.0])
+def test_a_grid_has_both_ends_and_is_as_fine_as_asked(spacing):
+    grid = uniform_grid(-1.0, 2.0, spacing)
+    assert (grid[0], grid[-1]) == (-1.0, 2.0)
+    steps = np.diff(grid)
+    np.testing.assert_allclose(steps, steps[0])
+    assert steps[0] <= spacing * (1.0 + 1e-12)
+    # One point less would be too coarse.
+    assert len(grid) == 2 or 3.0 / (len(grid) - 2) > spacing
+
+
+def test_quantiles_of_straight_lines_are_exact():
+    grid, u = uniform_grid(0.0, 1.0, 0.05), np.linspace(0.0, 1.0, 41)[:-1]
+    # Densities 1 and (1 + 3 x) / 2.5, whose CDFs are x and (x + 1.5 x²) / 2.5.
+    log_density = np.stack([np.zeros_like(grid), np.log1p(3.0 * grid)])
+    lines = GridDensities(grid, log_density + np.array([[7.0], [-700.0]]))
+    row = np.arange(2).repeat(len(u))
+    flat, rising = lines.quantile(row, np.tile(u, 2)).reshape(2, -1)
+    np.testing.assert_allclose(flat, u, atol=1e-12)
+    np.testing.assert_allclose(
+        rising, (np.sqrt(1.0 + 15.0 * u) - 1.0) / 3.0, atol=1e-12
+    )
+
+
+def test_moments_of_a_gaussian_chain_are_those_of_its_precision_matrix():
+    # log f = -½ a x² + b x and log g = -½ c (x - y)²: a tridiagonal precision.
+    a, b, c, nodes = 0.7, 0.4, 2.0, 4
+    chain = GridChain(
+        [uniform_grid(-12.0, 13.0, 0.1)] * nodes,
+        lambda x: -0.5 * a * x**2 + b * x,
+        lambda x, y: -0.5 * c * (x - y) ** 2,
+    )
+    difference = np.diff(np.eye(nodes), axis=0)
+    covariance = np.linalg.inv(a * np.eye(nodes) + c * difference.T @ difference)
+    mean = covariance @ np.full(nodes, b)
+    np.testing.assert_allclose(chain.expectation(lambda x: x), mean, rtol=1e-9)
+    square = np.diag(covariance) + mean**2
+    np.testing.assert_allclose(chain.expectation(np.square), square, rtol=1e-9)
