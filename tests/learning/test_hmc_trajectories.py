@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tfp_lhnn.learning.hmc_trajectories import simulate_points
 
-# Unequal scales and a skew term: a symmetric density would hide a wrong sign.
-SCALES = np.array([1.0, 0.5, 2.0])
+from .skewed_density import SCALES, skewed_gradient, starts
 
 
 def skewed_log_prob(q):
@@ -15,22 +14,11 @@ def skewed_log_prob(q):
     return -0.5 * np.sum(z**2, axis=-1) - 0.1 * np.exp(z[..., 0])
 
 
-def skewed_gradient(q):
-    z = q / SCALES
-    gradient = -z / SCALES
-    gradient[..., 0] -= 0.1 * np.exp(z[..., 0]) / SCALES[0]
-    return gradient
-
-
 def skewed_density(q):
     z = q / SCALES
     log_prob = -0.5 * tf.reduce_sum(z**2, axis=-1) - 0.1 * tf.exp(z[:, 0])
     slope = tf.stack([0.1 * tf.exp(z[:, 0]), *[tf.zeros_like(z[:, 0])] * 2], axis=-1)
     return log_prob, -(z + slope) / SCALES
-
-
-def starts(n=6):
-    return np.random.default_rng(1).normal(size=(n, 3))
 
 
 def simulate(density, q, num_steps, step_size, num_leapfrog_steps=20, seed=3):

@@ -10,25 +10,13 @@ from tfp_lhnn.learning.simulation import simulate_training_data
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.network.physics_loss import physics_arrays
 
-# Unequal scales and a skew term: a symmetric density would hide a wrong sign.
-SCALES = np.array([1.0, 0.5, 2.0])
+from .skewed_density import SCALES, skewed_gradient, starts
 
 
 def skewed_log_prob(q):
     scales = tf.cast(SCALES, q.dtype)
     z = q / scales
     return -0.5 * tf.reduce_sum(z**2, axis=-1) - 0.1 * tf.exp(z[..., 0])
-
-
-def skewed_gradient(q):
-    z = q / SCALES
-    gradient = -z / SCALES
-    gradient[..., 0] -= 0.1 * np.exp(z[..., 0]) / SCALES[0]
-    return gradient
-
-
-def starts(n=6, dtype=np.float64):
-    return np.random.default_rng(1).normal(size=(n, 3)).astype(dtype)
 
 
 def by_trajectory(data, name="position"):

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_lhnn.model.density import (
-    batch_log_prob,
-    check_dtype,
-    checked_value,
-    digest,
-    evaluate,
-    trace_batch,
-    untaken_batch_size,
-)
+from tfp_lhnn.model import density
 from tfp_lhnn.support.state_layout import StateLayout
 
 
@@ -36,8 +28,10 @@ class Normal:
 def test_values_are_those_at_the_points():
     q = np.random.default_rng(0).normal(size=(5, 4))
     expected = -0.5 * np.sum(q**2, axis=-1)
-    np.testing.assert_allclose(evaluate(Normal(), q), expected)
-    np.testing.assert_allclose(batch_log_prob(Normal(), tf.constant(q)), expected)
+    np.testing.assert_allclose(density.evaluate(Normal(), q), expected)
+    np.testing.assert_allclose(
+        density.batch_log_prob(Normal(), tf.constant(q)), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,34 +39,34 @@ def test_values_are_those_at_the_points():
 )
 def test_other_shapes_than_one_value_per_point_are_refused(log_prob):
     with pytest.raises(ValueError, match="one value per point"):
-        trace_batch(Normal(log_prob))
+        density.trace_batch(Normal(log_prob))
 
 
 def test_a_number_of_points_is_no_length_of_a_variable():
-    assert untaken_batch_size(Normal()) == 4
-    density = Normal()
-    density.shapes = {"a": (4, 5), "b": (6,)}
-    assert untaken_batch_size(density) == 3
+    assert density.untaken_batch_size(Normal()) == 4
+    normal = Normal()
+    normal.shapes = {"a": (4, 5), "b": (6,)}
+    assert density.untaken_batch_size(normal) == 3
 
 
 def test_values_of_another_type_are_named():
     value = tf.constant([1.0])
-    assert checked_value(value, tf.float32, "it") is value
+    assert density.checked_value(value, tf.float32, "it") is value
     with pytest.raises(TypeError, match="it is float32; expected float64"):
-        checked_value(value, tf.float64, "it")
+        density.checked_value(value, tf.float64, "it")
     with pytest.raises(TypeError, match="it is a NoneType; expected a Tensor"):
-        checked_value(None, tf.float32, "it")
+        density.checked_value(None, tf.float32, "it")
     with pytest.raises(TypeError, match="it is float16; expected float32 or float64"):
-        check_dtype(tf.float16, "it")
+        density.check_dtype(tf.float16, "it")
 
 
 def test_a_digest_sees_every_bit():
     x = np.arange(6.0)
-    assert digest(x) == digest(x.copy())
+    assert density.digest(x) == density.digest(x.copy())
     changed = x.copy()
     changed[3] = np.nextafter(3.0, 4.0)
     others = [changed, x.reshape(2, 3), x.astype(np.float32), x[::-1]]
-    assert len({digest(x), *map(digest, others)}) == 5
+    assert len({density.digest(x), *map(density.digest, others)}) == 5
     # The order in memory is none of its business.
     y = np.arange(6.0).reshape(2, 3)
-    assert digest(y) == digest(np.asfortranarray(y))
+    assert density.digest(y) == density.digest(np.asfortranarray(y))

@@ -1,9 +1,5 @@
 """LatentHNN: energies, gradients, weights of others, saving, bad arguments."""
 
-import subprocess
-import sys
-import textwrap
-
 import keras
 import numpy as np
 import pytest
@@ -11,14 +7,7 @@ import tensorflow as tf
 
 import tfp_lhnn
 
-
-def run_python(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from ..processes import run_python
 
 
 def make_network(dim=3, separable=True, **kwargs):

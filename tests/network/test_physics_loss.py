@@ -1,9 +1,5 @@
 """The physics loss, and Keras' own `compile`, `fit`, `evaluate` and `save` by it."""
 
-import subprocess
-import sys
-import textwrap
-
 import keras
 import numpy as np
 import pytest
@@ -12,14 +8,7 @@ import tensorflow as tf
 import tfp_lhnn
 from tfp_lhnn.network.physics_loss import physics_arrays
 
-
-def run_python(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from ..processes import run_python
 
 
 def physics_data(n=600, dim=2):

@@ -17,6 +17,8 @@ from tfp_lhnn.sampling import manifest
 from tfp_lhnn.sampling.checkpoint import Checkpoint
 from tfp_lhnn.support.processes import host_name
 
+from .runs import dead_process, files
+
 IDENTITY = {"model": "abc", "seed": 3, "step_size": 0.1}
 
 
@@ -42,17 +44,6 @@ def filled(directory, n=3):
     for index in range(n):
         checkpoint.append(index, chunk(index))
     return checkpoint
-
-
-def files(directory):
-    return sorted(os.listdir(directory))
-
-
-def dead_process():
-    """The id of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_chunks_come_back_bit_by_bit(tmp_path):

@@ -12,6 +12,8 @@ from tfp_lhnn.sampling import run_lock
 from tfp_lhnn.sampling.checkpoint import Checkpoint
 from tfp_lhnn.support.processes import host_name
 
+from .runs import dead_process, files
+
 IDENTITY = {"seed": 1}
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
@@ -21,17 +23,6 @@ def filled(directory, n=3):
     for index in range(n):
         checkpoint.append(index, {"draws": [index]})
     return checkpoint
-
-
-def files(directory):
-    return sorted(os.listdir(directory))
-
-
-def dead_process():
-    """The id of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 # A package without its __init__, which would import TensorFlow: six seconds each.

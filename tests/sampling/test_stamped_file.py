@@ -52,11 +52,15 @@ def test_a_foreign_file_is_refused(tmp_path, fields):
         _ = Checkpoint(tmp_path, IDENTITY).num_chunks
 
 
-def test_changed_contents_are_refused(tmp_path):
-    filled(tmp_path)
-    path = tmp_path / "chunk_000001.npz"
+def stored_fields(directory):
+    """A chunk of a new run in the directory, and what it holds."""
+    path = filled(directory) / "chunk_000001.npz"
     with np.load(path) as saved:
-        fields = dict(saved)
+        return path, dict(saved)
+
+
+def test_changed_contents_are_refused(tmp_path):
+    path, fields = stored_fields(tmp_path)
     fields["array_draws"][0] += 1.0
     np.savez(path, **fields)  # with a valid checksum of its own, as a zip file
     with pytest.raises(ValueError, match=r"000001\.npz is damaged.*checksum"):
@@ -64,10 +68,7 @@ def test_changed_contents_are_refused(tmp_path):
 
 
 def test_a_chunk_that_is_a_zip_bomb_is_refused(tmp_path):
-    filled(tmp_path)
-    path = tmp_path / "chunk_000001.npz"
-    with np.load(path) as saved:
-        fields = dict(saved)
+    path, fields = stored_fields(tmp_path)
     fields["array_draws"] = np.zeros(10**7)
     np.savez_compressed(path, **fields)
     assert path.stat().st_size < 200_000

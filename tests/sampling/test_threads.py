@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfp_lhnn
+from .runs import sample_from_zero
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfp_lhnn.SamplingWarning")
 
@@ -17,17 +17,8 @@ def skewed(q):
 
 
 def run(target, seed):
-    posterior = tfp_lhnn.sample(
-        30,
-        target,
-        initial_state=np.zeros([2], np.float32),
-        n_chains=2,
-        gradient_budget=900,
-        num_burnin_draws=10,
-        seed=seed,
-        hidden_units=(8,),
-        progress=False,
-    )
+    few = {"n_chains": 2, "gradient_budget": 900, "num_burnin_draws": 10}
+    posterior = sample_from_zero(30, target, seed=seed, progress=False, **few)
     attrs = posterior.attrs
     return (
         posterior.posterior["x"].values,
