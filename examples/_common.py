@@ -1,10 +1,11 @@
-"""What the examples share: options, device, training, energies, ESS, bias, tables."""
+"""What the examples share: options, training, energies, costs, ESS, bias, tables."""
 
 import argparse
 import statistics
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +19,9 @@ START_RADIUS = 6.0
 TRAINING_STEP_SIZE = 0.3
 
 
-def add_common_arguments(parser):
-    """Options that every example has."""
+def make_parser(description):
+    """With the options of every example, and the first line of its docstring."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument(
         "--device",
         help="device to run on, such as CPU:0 or GPU:0 (default: TensorFlow's choice)",
@@ -44,6 +46,16 @@ def add_common_arguments(parser):
         default=True,
         help="compile with XLA; worth its seconds unless there are few draws",
     )
+    return parser
+
+
+def add_chain_arguments(parser, num_chains, num_draws):
+    """How many chains and draws; chains that adapt throw their warm-up away."""
+    parser.add_argument("--num-chains", type=int, default=num_chains)
+    parser.add_argument(
+        "--num-draws", type=int, default=num_draws, help="kept, per chain"
+    )
+    parser.add_argument("--num-warmup", type=int, default=500, help="per chain")
 
 
 def parse_arguments(parser):
@@ -185,6 +197,59 @@ def compare_energies(target, network, num_starts, step_size, num_steps, args):
             ("network gradients", network.potential_gradient),
         )
     }
+
+
+class Cost(NamedTuple):
+    """What all draws cost, warm-up too.
+
+    Gradients and densities are counted for each chain that needed them; "executed"
+    are those computed, for all chains at once as soon as one needs them.
+    """
+
+    gradients: int
+    densities: int
+    executed_gradients: int
+    executed_densities: int
+    compile_seconds: float
+    run_seconds: float
+
+    @classmethod
+    def of_nuts(cls, leapfrogs, compile_seconds, run_seconds):
+        """Of TFP's NUTS, from the leapfrog steps of its draws, `[draws, chains]`."""
+        num_chains = leapfrogs.shape[1]
+        # A leapfrog step evaluates value and gradient once, and so does the bootstrap;
+        # all chains step until the largest tree of the draw is done.
+        needed = leapfrogs.sum() + num_chains
+        executed = (leapfrogs.max(axis=1).sum() + 1) * num_chains
+        return cls(needed, needed, executed, executed, compile_seconds, run_seconds)
+
+    @classmethod
+    def of_lhnn(cls, tallies, num_chains, compile_seconds, run_seconds):
+        """Of this package's kernels, from their results or their last statistics."""
+        return cls(
+            np.sum(tallies.target_gradients),
+            np.sum(tallies.target_evaluations),
+            int(tallies.target_gradient_calls) * num_chains,
+            int(tallies.target_evaluation_calls) * num_chains,
+            compile_seconds,
+            run_seconds,
+        )
+
+
+def cost_rows(costs):
+    """Rows of a table, the same for all samplers: executed calls, and seconds."""
+    executed = [
+        (
+            f"{kind} executed in lockstep",
+            [getattr(c, f"executed_{kind}") for c in costs],
+        )
+        for kind in ("gradients", "densities")
+    ]
+    seconds = [
+        (f"seconds, {phase}", [f"{getattr(c, f'{phase}_seconds'):.1f}" for c in costs])
+        for phase in ("compile", "run")
+    ]
+    return executed, seconds
 
 
 def effective_sample_size(draws):

@@ -14,7 +14,6 @@ rare. For plain NUTS 0.8 is the better one.
     python examples/eight_gaussians.py --output figures
 """
 
-import argparse
 import time
 import warnings
 from typing import NamedTuple
@@ -30,30 +29,18 @@ NAMES = ("LHNN-NUTS", "tfp NUTS")
 
 
 class Run(NamedTuple):
-    """Draws kept, `[draws, chains, dim]`, and what all draws, warm-up too, cost.
-
-    Gradients and densities are counted for each chain that needed them; "executed"
-    are those computed, for all chains at once as soon as one needs them.
-    """
+    """Draws kept, `[draws, chains, dim]`, and what all draws, warm-up too, cost."""
 
     draws: np.ndarray
     step_size: float
     acceptance: float
     fallbacks: str
-    gradients: int
-    densities: int
-    executed_gradients: int
-    executed_densities: int
-    compile_seconds: float
-    run_seconds: float
+    cost: _common.Cost
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    _common.add_common_arguments(parser)
-    parser.add_argument("--num-chains", type=int, default=16)
-    parser.add_argument("--num-draws", type=int, default=4000, help="kept, per chain")
-    parser.add_argument("--num-warmup", type=int, default=500, help="per chain")
+    parser = _common.make_parser(__doc__)
+    _common.add_chain_arguments(parser, num_chains=16, num_draws=4000)
     parser.add_argument("--lhnn-target-accept", type=float, default=0.9)
     parser.add_argument("--nuts-target-accept", type=float, default=0.8)
     parser.add_argument("--num-fallback-samples", type=int, default=20)
@@ -105,17 +92,13 @@ def sample_lhnn(target, network, starts, args):
             kernel, args.lhnn_target_accept, tfp_lhnn.trace_stats, starts, args
         )
     kept = slice(args.num_warmup, None)
+    last = tf.nest.map_structure(lambda x: x[-1], stats)
     return Run(
         draws,
         step_size=stats.step_size[-1],
         acceptance=np.exp(stats.log_accept_ratio[kept]).mean(),
         fallbacks=f"{stats.num_fallbacks[-1].sum()}",
-        gradients=stats.target_gradients[-1].sum(),
-        densities=stats.target_evaluations[-1].sum(),
-        executed_gradients=stats.target_gradient_calls[-1] * args.num_chains,
-        executed_densities=stats.target_evaluation_calls[-1] * args.num_chains,
-        compile_seconds=seconds[0],
-        run_seconds=seconds[1],
+        cost=_common.Cost.of_lhnn(last, args.num_chains, *seconds),
     )
 
 
@@ -132,21 +115,12 @@ def sample_nuts(target, starts, args):
         kernel, args.nuts_target_accept, trace_fn, starts, args
     )
     leapfrogs, step_size, log_accept_ratio = trace
-    # Each leapfrog step evaluates value and gradient once, and so does the bootstrap.
-    gradients = leapfrogs.sum() + args.num_chains
-    # All chains step until the largest tree of the draw is done.
-    executed = (leapfrogs.max(axis=1).sum() + 1) * args.num_chains
     return Run(
         draws,
         step_size=step_size[-1],
         acceptance=np.exp(log_accept_ratio[args.num_warmup :]).mean(),
         fallbacks="-",
-        gradients=gradients,
-        densities=gradients,
-        executed_gradients=executed,
-        executed_densities=executed,
-        compile_seconds=seconds[0],
-        run_seconds=seconds[1],
+        cost=_common.Cost.of_nuts(leapfrogs, *seconds),
     )
 
 
@@ -154,7 +128,9 @@ def print_comparison(target, runs, num_training_gradients, args):
     ess = [_common.effective_sample_size(run.draws).min() for run in runs]
     bias = [_common.squared_bias(run.draws, target, args.seed) for run in runs]
     training = [num_training_gradients, 0]
-    total = [run.gradients + n for run, n in zip(runs, training, strict=True)]
+    costs = [run.cost for run in runs]
+    executed, seconds = _common.cost_rows(costs)
+    total = [cost.gradients + n for cost, n in zip(costs, training, strict=True)]
 
     def per(counts):
         # No gradient at all is possible, and no reason to divide by zero.
@@ -166,19 +142,17 @@ def print_comparison(target, runs, num_training_gradients, args):
         ("mean acceptance", [f"{r.acceptance:.3f}" for r in runs]),
         ("times the monitor fired", [r.fallbacks for r in runs]),
         ("gradients, training", training),
-        ("gradients, sampling", [r.gradients for r in runs]),
+        ("gradients, sampling", [c.gradients for c in costs]),
         ("gradients, total", total),
-        ("densities, sampling", [r.densities for r in runs]),
-        ("gradients executed in lockstep", [r.executed_gradients for r in runs]),
-        ("densities executed in lockstep", [r.executed_densities for r in runs]),
+        ("densities, sampling", [c.densities for c in costs]),
+        *executed,
         ("ESS (bulk, smallest)", [f"{e:.0f}" for e in ess]),
-        ("ESS per gradient, sampling", per([r.gradients for r in runs])),
+        ("ESS per gradient, sampling", per([c.gradients for c in costs])),
         ("ESS per gradient, total", per(total)),
-        ("ESS per density", per([r.densities for r in runs])),
+        ("ESS per density", per([c.densities for c in costs])),
         ("bias b2", [f"{b:.1e}" for b, _ in bias]),
         ("b2 by chance alone, below (95%)", [f"{level:.1e}" for _, level in bias]),
-        ("seconds, compile", [f"{r.compile_seconds:.1f}" for r in runs]),
-        ("seconds, run", [f"{r.run_seconds:.1f}" for r in runs]),
+        *seconds,
     ]
     print(
         f"\n{args.num_chains} chains, {args.num_warmup} + {args.num_draws} draws each. "

@@ -8,8 +8,6 @@ its drift is about the same.
     python examples/energy_conservation.py --output figures
 """
 
-import argparse
-
 import _common
 import numpy as np
 
@@ -17,8 +15,7 @@ import tfp_lhnn
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    _common.add_common_arguments(parser)
+    parser = _common.make_parser(__doc__)
     parser.add_argument("--num-starts", type=int, default=6)
     parser.add_argument("--num-steps", type=int, default=500, help="leapfrog steps")
     parser.add_argument("--step-size", type=float, default=0.1)

@@ -16,7 +16,6 @@ network: train it on `unconstrained_log_prob`.
     python examples/step_size_adaptation.py
 """
 
-import argparse
 import time
 import warnings
 
@@ -211,11 +210,8 @@ def draw_figure(runs, args):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    _common.add_common_arguments(parser)
-    parser.add_argument("--num-chains", type=int, default=8)
-    parser.add_argument("--num-draws", type=int, default=1000, help="kept, per chain")
-    parser.add_argument("--num-warmup", type=int, default=500, help="per chain")
+    parser = _common.make_parser(__doc__)
+    _common.add_chain_arguments(parser, num_chains=8, num_draws=1000)
     parser.add_argument("--target-accept", type=float, default=0.9)
     return _common.parse_arguments(parser)
 

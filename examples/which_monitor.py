@@ -17,7 +17,6 @@ comes from the differences between chains, before the bias.
     python examples/which_monitor.py --output figures
 """
 
-import argparse
 import time
 import warnings
 from typing import NamedTuple
@@ -38,21 +37,12 @@ NUM_CHUNKS = 4
 
 
 class Run(NamedTuple):
-    """Distances of the draws from the origin, `[draws, chains]`, and what they cost.
-
-    Gradients and densities are counted for each chain that needed them; "executed"
-    are those computed, for all chains at once as soon as one needs them.
-    """
+    """Distances of the draws from the origin, `[draws, chains]`, and what they cost."""
 
     radius: np.ndarray
     is_exact: bool
     moved: float
-    gradients: int
-    densities: int
-    executed_gradients: int
-    executed_densities: int
-    compile_seconds: float
-    run_seconds: float
+    cost: _common.Cost
 
 
 def log_prob(q):
@@ -150,23 +140,17 @@ def sample(kernel, starts, args):
             seconds.append(time.perf_counter() - begin)
             state = draws[-1]
     draws, leapfrogs, is_accepted = map(np.concatenate, zip(*chunks, strict=True))
-    if isinstance(kernel, tfp.mcmc.NoUTurnSampler):
-        # A leapfrog step evaluates value and gradient once, and so does the bootstrap;
-        # all chains step until the largest tree of the draw is done.
-        needed = [leapfrogs.sum(axis=0) + 1] * 2
-        calls = [leapfrogs.max(axis=1).sum() + 1] * 2
-    else:
-        needed = [results.target_gradients, results.target_evaluations]
-        calls = [results.target_gradient_calls, results.target_evaluation_calls]
     run_seconds = np.mean(seconds[1:]) * NUM_CHUNKS
+    seconds = sum(seconds) - run_seconds, run_seconds
+    if isinstance(kernel, tfp.mcmc.NoUTurnSampler):
+        cost = _common.Cost.of_nuts(leapfrogs, *seconds)
+    else:
+        cost = _common.Cost.of_lhnn(results, args.num_chains, *seconds)
     return Run(
         np.linalg.norm(draws.astype(np.float64), axis=-1),
         kernel.is_calibrated,
         is_accepted.mean(),
-        *(int(np.sum(n)) for n in needed),
-        *(int(n) * args.num_chains for n in calls),
-        compile_seconds=sum(seconds) - run_seconds,
-        run_seconds=run_seconds,
+        cost,
     )
 
 
@@ -191,7 +175,9 @@ def print_comparison(runs, truth, num_training_gradients, args):
     names, each = list(runs), list(runs.values())
     ess = [radius_ess(run) for run in each]
     training = [0] + [num_training_gradients] * (len(each) - 1)
-    total = [run.gradients + n for run, n in zip(each, training, strict=True)]
+    costs = [run.cost for run in each]
+    executed, seconds = _common.cost_rows(costs)
+    total = [cost.gradients + n for cost, n in zip(costs, training, strict=True)]
 
     def per(counts):
         return [f"{e / n:.3f}" if n else "-" for e, n in zip(ess, counts, strict=True)]
@@ -207,22 +193,20 @@ def print_comparison(runs, truth, num_training_gradients, args):
         ("exact", ["yes" if r.is_exact else "no" for r in each]),
         ("draws, all chains", [r.radius.size for r in each]),
         ("share moved", [f"{r.moved:.3f}" for r in each]),
-        ("gradients, sampling", [r.gradients for r in each]),
+        ("gradients, sampling", [c.gradients for c in costs]),
         ("gradients, with training", total),
-        ("densities", [r.densities for r in each]),
-        ("gradients executed in lockstep", [r.executed_gradients for r in each]),
-        ("densities executed in lockstep", [r.executed_densities for r in each]),
+        ("densities", [c.densities for c in costs]),
+        *executed,
         ("ESS of the radius", [f"{e:.0f}" for e in ess]),
-        ("ESS per gradient, sampling", per([r.gradients for r in each])),
+        ("ESS per gradient, sampling", per([c.gradients for c in costs])),
         ("ESS per gradient, with training", per(total)),
-        ("ESS per density", per([r.densities for r in each])),
+        ("ESS per density", per([c.densities for c in costs])),
         ("error of the mean radius", [mean_error(r) for r in each]),
         (
             f"share beyond {FAR_RADIUS:g} / truth",
             [with_error(*far_share(r, truth), 2) for r in each],
         ),
-        ("seconds, compile", [f"{r.compile_seconds:.1f}" for r in each]),
-        ("seconds, run", [f"{r.run_seconds:.1f}" for r in each]),
+        *seconds,
     ]
     print(f"\n{args.num_chains} chains, {args.num_draws} draws each from exact starts.")
     _common.print_table(["", *names], [[name, *cells] for name, cells in rows])
@@ -269,15 +253,15 @@ def plot_cost(axes, rows, runs, num_training_gradients):
             -0.2,
             "gradients, training included",
             "C3",
-            [r.gradients for r in runs] + training,
-            [r.executed_gradients for r in runs] + training,
+            [r.cost.gradients for r in runs] + training,
+            [r.cost.executed_gradients for r in runs] + training,
         ),
         (
             0.2,
             "densities",
             "C0",
-            np.array([r.densities for r in runs]),
-            np.array([r.executed_densities for r in runs]),
+            np.array([r.cost.densities for r in runs]),
+            np.array([r.cost.executed_densities for r in runs]),
         ),
     ):
         axes.barh(rows + offset, executed / ess, 0.38, color=colour, alpha=0.25)
@@ -291,8 +275,7 @@ def plot_cost(axes, rows, runs, num_training_gradients):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    _common.add_common_arguments(parser)
+    parser = _common.make_parser(__doc__)
     # A small network is enough for the core of a Student density.
     parser.set_defaults(num_gradients=2000, num_training_steps=2000)
     parser.set_defaults(hidden_units=[32, 32])
