@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import tfp_lhnn
 from tfp_lhnn.network import training_loop
-from tfp_lhnn.network.training_loop import LossCurve, Points, Recipe, TrainingLoop
+from tfp_lhnn.network.training_loop import Recipe, TrainingLoop
+from tfp_lhnn.network.training_steps import LossCurve, Points
 from tfp_lhnn.support.compiled_cache import BuildOnce
 
 RECIPE = Recipe(

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tfp_lhnn.support import keras_backend
+
 # Stands in for a Keras that was imported with another backend, which need not be here.
 OTHER_KERAS = """
 import sys, types
@@ -40,3 +42,9 @@ def test_a_keras_that_runs_on_another_backend_is_named():
 def test_tensorflow_is_accepted():
     done = import_with("tensorflow")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_refused_is_named_with_its_source():
+    keras_backend._refuse("tensorflow", "it")
+    with pytest.raises(ImportError, match=r"it is 'torch'.*KERAS_BACKEND"):
+        keras_backend._refuse("torch", "it")
