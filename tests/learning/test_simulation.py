@@ -322,7 +322,8 @@ def test_an_exception_of_the_target_comes_through_with_a_note():
     with pytest.raises(TargetError, match="as it is") as raised:
         simulate_training_data(_raises, starts(2), 2, 3, 0.1, 0)
     assert raised.value.__notes__ == [
-        "Raised by `target_log_prob_fn` when called with float64 of shape (2, 3)."
+        "Raised by `target_log_prob_fn` when called with float64 of shape (2, 3). It "
+        "was being traced: Tensors have no values then."
     ]
 
 
