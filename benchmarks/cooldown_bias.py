@@ -9,17 +9,16 @@ how fast. The table goes into docs/algorithm.md, between its markers, with the f
     python benchmarks/cooldown_bias.py --tiny  # a check that it runs; writes nothing
 """
 
-import argparse
 import pathlib
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import scripts
 import tensorflow as tf
 
 import tfp_lhnn
 
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
+FIGURE = scripts.ALGORITHM_PAGE.parent / "figures" / "cooldown_bias.png"
 MARKERS = ("<!-- cooldown bias: begin -->", "<!-- cooldown bias: end -->")
 
 DIM = 3
@@ -203,18 +202,9 @@ def plot(rows: list[Row], num_chains: int, path: pathlib.Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def insert(text: str, path: pathlib.Path) -> None:
-    """Replaces what stands between the markers of a page."""
-    page = path.read_text()
-    begin, end = (page.index(marker) for marker in MARKERS)
-    path.write_text(page[: begin + len(MARKERS[0])] + f"\n{text}\n" + page[end:])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="only check that it runs")
-    args = parser.parse_args()
-    warnings.filterwarnings("ignore", "supplied `TransitionKernel` is not calibrated")
+    args = scripts.parser(__doc__).parse_args()
+    scripts.silence()
     num_chains = 500 if args.tiny else NUM_CHAINS
     configurations = [("none", 10.0, 20), ("cooldown", 10.0, 20)]
     if not args.tiny:
@@ -226,8 +216,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     print(table(rows, num_chains))
     if not args.tiny:
-        plot(rows, num_chains, DOCS / "figures" / "cooldown_bias.png")
-        insert(table(rows, num_chains), DOCS / "algorithm.md")
+        plot(rows, num_chains, FIGURE)
+        scripts.insert(table(rows, num_chains), MARKERS, scripts.ALGORITHM_PAGE)
 
 
 if __name__ == "__main__":

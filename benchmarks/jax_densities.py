@@ -98,7 +98,7 @@ def allen_cahn(dim: int) -> Density:
 
 
 def curved_ridges(num_pairs: int, slope: float, width: float) -> Density:
-    """That of `benchmarks.padded_target`."""
+    """That of `benchmarks.curved_ridges`."""
     import jax.numpy as jnp
 
     def log_prob(q: Any) -> Any:

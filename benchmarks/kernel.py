@@ -17,11 +17,11 @@ import resource
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import padded_target
+import scripts
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -146,19 +146,7 @@ def resident_bytes() -> int:
 def measure_growth(num_draws: int, chunk: int) -> tuple[int, int]:
     """Resident bytes after a tenth of the chunks and after all of them."""
     kernel = make_kernels(SMALL_DEPTH)["cooldown"]
-
-    @tf.function(jit_compile=True, autograph=False)
-    def sample(state: tf.Tensor, results: Any, seed: tf.Tensor) -> Any:
-        return tfp.mcmc.sample_chain(
-            chunk,
-            state,
-            kernel=kernel,
-            previous_kernel_results=results,
-            return_final_kernel_results=True,
-            trace_fn=tfp_lhnn.trace_stats,
-            seed=seed,
-        )
-
+    sample = scripts.compiled_chunk(kernel, chunk, tfp_lhnn.trace_stats)
     state = tf.zeros([4, DIM])
     results = kernel.bootstrap_results(state)
     early = 0
@@ -185,15 +173,12 @@ def print_speed(tree_depth: int, num_chains: int, report: dict[str, Any]) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="only check that it runs")
+    parser = scripts.parser(__doc__)
     parser.add_argument("--chains", type=int, nargs="*", default=[1, 16, 256, 4096])
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", "supplied `TransitionKernel` is not calibrated")
-    # Samplers of one shape are many functions, not one that is traced anew.
-    tf.get_logger().setLevel("ERROR")
+    scripts.silence()
     if args.memory_of:
         report_own_peak(args.memory_of[0], int(args.memory_of[1]))
         return

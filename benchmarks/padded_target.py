@@ -11,8 +11,6 @@ hits them alike. The table goes into docs/algorithm.md, between its markers.
     python benchmarks/padded_target.py --tiny  # a check that it runs; writes nothing
 """
 
-import argparse
-import pathlib
 import statistics
 import time
 import warnings
@@ -20,19 +18,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scripts
 import tensorflow as tf
 import tensorflow_probability as tfp
+from curved_ridges import DIM, exact_draws, log_prob
 
 import tfp_lhnn
 
-PAGE = pathlib.Path(__file__).parent.parent / "docs" / "algorithm.md"
 MARKERS = ("<!-- padded target: begin -->", "<!-- padded target: end -->")
 
-NUM_PAIRS = 5
-DIM = 2 * NUM_PAIRS
-# A hyperbola, whose slope stays below the first: on a parabola the tails are so stiff
-# that the ESS of second moments is a matter of luck, for every sampler.
-RIDGE_SLOPE, RIDGE_WIDTH = 1.5, 0.5
 NUM_CHAINS = 4
 # Of the padding: a matrix of 256 kB, which stays in the cache of a core.
 PADDING_WIDTH = 256
@@ -93,19 +87,6 @@ class Row(NamedTuple):
     chance: float
     seconds: float
     total_seconds: float
-
-
-def log_prob(q: tf.Tensor) -> tf.Tensor:
-    """Pairs `x ~ N(0, 1)`, `y | x ~ N(1.5 √(1 + x²), 0.5²)`; all x, then all y."""
-    x, y = q[..., :NUM_PAIRS], q[..., NUM_PAIRS:]
-    z = (y - RIDGE_SLOPE * tf.sqrt(1.0 + x**2)) / RIDGE_WIDTH
-    return -0.5 * tf.reduce_sum(x**2 + z**2, axis=-1)
-
-
-def exact_draws(n: int, seed: int) -> np.ndarray:
-    x, z = np.random.default_rng(seed).normal(size=(2, n, NUM_PAIRS))
-    y = RIDGE_SLOPE * np.sqrt(1.0 + x**2) + RIDGE_WIDTH * z
-    return np.concatenate([x, y], axis=-1)
 
 
 def padded(log_prob: LogProb, num_layers: int) -> LogProb:
@@ -231,22 +212,14 @@ class Chains:
     """
 
     def __init__(self, kernel: tfp.mcmc.TransitionKernel, num_draws: int) -> None:
-        @tf.function(jit_compile=True, autograph=False)
-        def advance(state: tf.Tensor, results: Any, seed: tf.Tensor) -> Any:
-            return tfp.mcmc.sample_chain(
-                num_draws,
-                state,
-                kernel=kernel,
-                previous_kernel_results=results,
-                return_final_kernel_results=True,
-                trace_fn=lambda _, results: (
-                    results.inner_results.leapfrogs_taken,
-                    results.inner_results.is_accepted,
-                ),
-                seed=seed,
-            )
-
-        self._advance = advance
+        self._advance = scripts.compiled_chunk(
+            kernel,
+            num_draws,
+            lambda _, results: (
+                results.inner_results.leapfrogs_taken,
+                results.inner_results.is_accepted,
+            ),
+        )
         self.state = tf.constant(exact_draws(NUM_CHAINS, 3), tf.float32)
         self.results = kernel.bootstrap_results(self.state)
         self.draws: list[np.ndarray] = []
@@ -364,24 +337,13 @@ def table(rows: list[Row], sentence: str) -> str:
     return "\n".join([*lines, "", sentence])
 
 
-def insert(text: str) -> None:
-    """Replaces what stands between the markers of the page."""
-    page = PAGE.read_text()
-    begin, end = (page.index(marker) for marker in MARKERS)
-    PAGE.write_text(page[: begin + len(MARKERS[0])] + f"\n{text}\n" + page[end:])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="only check that it runs")
-    args = parser.parse_args()
-    warnings.filterwarnings("ignore", "supplied `TransitionKernel` is not calibrated")
-    # Samplers of one shape are many functions, not one that is traced anew.
-    tf.get_logger().setLevel("ERROR")
+    args = scripts.parser(__doc__).parse_args()
+    scripts.silence()
     text = table(*measure(TINY if args.tiny else Size()))
     print(text)
     if not args.tiny:
-        insert(text)
+        scripts.insert(text, MARKERS, scripts.ALGORITHM_PAGE)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import jax_densities, padded_target
+from benchmarks import curved_ridges, jax_densities
 from benchmarks.logistic import logistic_regression
 from benchmarks.padding import padded
 from benchmarks.problem import Problem, Truth
@@ -211,22 +211,22 @@ def _correlated_gaussian(dim: str) -> Problem:
 
 @functools.cache
 def _curved_ridges() -> Problem:
-    exact = padded_target.exact_draws(1_000_000, 5)
+    exact = curved_ridges.exact_draws(1_000_000, 5)
     root = np.sqrt(len(exact))
     square_sd = (exact**2).std(0)
     mean, sd = exact.mean(0), exact.std(0)
     spread = ((exact - mean) ** 2).std(0)
     return Problem(
         "curved_ridges",
-        padded_target.DIM,
-        padded_target.log_prob,
+        curved_ridges.DIM,
+        curved_ridges.log_prob,
         functools.partial(
             jax_densities.curved_ridges,
-            padded_target.NUM_PAIRS,
-            padded_target.RIDGE_SLOPE,
-            padded_target.RIDGE_WIDTH,
+            curved_ridges.NUM_PAIRS,
+            curved_ridges.SLOPE,
+            curved_ridges.WIDTH,
         ),
-        functools.partial(normal_starts, padded_target.DIM),
+        functools.partial(normal_starts, curved_ridges.DIM),
         lambda x: x,
         Truth(mean, sd / root, sd, spread / (2.0 * sd * root), square_sd),
         "a million exact draws",

@@ -14,19 +14,17 @@ version of the package, into the table. The script uses nothing but public names
     python benchmarks/step_adaptation.py --before before.json
 """
 
-import argparse
 import json
 import pathlib
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import scripts
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lhnn
 
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
 MARKERS = ("<!-- step adaptation: begin -->", "<!-- step adaptation: end -->")
 
 ERRORS = (0.0, 0.3, 1.0, 2.0)  # nats
@@ -199,23 +197,13 @@ def _cell(row: Row, before: Row | None, field: str, digits: str) -> str:
     return f"{digits.format(getattr(before, field))} → {value}"
 
 
-def insert(text: str, path: pathlib.Path) -> None:
-    """Replaces what stands between the markers of a page."""
-    page = path.read_text()
-    begin, end = (page.index(marker) for marker in MARKERS)
-    path.write_text(page[: begin + len(MARKERS[0])] + f"\n{text}\n" + page[end:])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tiny", action="store_true", help="only check that it runs")
+    parser = scripts.parser(__doc__)
     parser.add_argument("--json", help="write the rows to this file, not to the page")
     parser.add_argument("--before", help="rows of an earlier version, from --json")
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", "supplied `TransitionKernel` is not calibrated")
-    # Samplers of one shape are many functions, not one that is traced anew.
-    tf.get_logger().setLevel("ERROR")
+    scripts.silence()
     seeds, num_draws = (args.seeds[:1], 20) if args.tiny else (args.seeds, NUM_DRAWS)
     rows = []
     for error in ERRORS[2:3] if args.tiny else ERRORS:
@@ -231,7 +219,7 @@ def main() -> None:
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps([row._asdict() for row in rows]))
     elif not args.tiny:
-        insert(text, DOCS / "algorithm.md")
+        scripts.insert(text, MARKERS, scripts.ALGORITHM_PAGE)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from benchmarks.scripts import compiled_chunk
+
 __all__ = ["Advance", "Chain"]
 
 _CHUNK = 50
@@ -56,21 +58,9 @@ class Chain:
         def bootstrap(state: tf.Tensor) -> Any:
             return kernel.bootstrap_results(state)
 
-        @tf.function(jit_compile=True, autograph=False)
-        def advance(state: tf.Tensor, results: Any, seed: tf.Tensor) -> Any:
-            return tfp.mcmc.sample_chain(
-                chunk,
-                state,
-                kernel=kernel,
-                previous_kernel_results=results,
-                return_final_kernel_results=True,
-                trace_fn=trace_fn,
-                seed=seed,
-            )
-
         self._chunk = chunk
         self._is_compiled = False
-        self._advance = advance
+        self._advance = compiled_chunk(kernel, chunk, trace_fn)
         began = time.perf_counter()
         self._state, self._results = state, bootstrap(state)
         self.compiling = time.perf_counter() - began
