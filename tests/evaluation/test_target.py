@@ -131,7 +131,11 @@ def test_functions_of_old_data_are_not_used_again(case, monkeypatch):
     assert functions_of(source, pins) is second
 
 
-@pytest.mark.parametrize("case", CHANGES)
+# The others are slow, and differ only in what is tested above.
+@pytest.mark.parametrize(
+    "case",
+    [rebind_a_global, *(pytest.param(x, marks=pytest.mark.slow) for x in CHANGES[1:])],
+)
 def test_a_second_run_has_the_posterior_of_the_new_data(case, monkeypatch):
     (source, pins), change = case(monkeypatch)
 
