@@ -27,6 +27,7 @@ from tfp_lhnn.sampling.chunk_sampler import ChunkSampler, compiled_sampler
 from tfp_lhnn.sampling.sampling_run import sampler_settings
 
 from ..counting_target import CountingTarget, funnel, skewed
+from .runs import sample_from_zero
 
 tfd = tfp.distributions
 SMALL = (16, 16)
@@ -39,20 +40,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::tfp_lhnn.SamplingWarning")
 def counted():
     """A run of 300 draws with a target that counts its own calls."""
     target = CountingTarget()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tfp_lhnn.SamplingWarning)
-        posterior = tfp_lhnn.sample(
-            300,
-            target,
-            initial_state=np.zeros([2], np.float32),
-            n_chains=3,
-            gradient_budget=3000,
-            seed=5,
-            hidden_units=SMALL,
-            jit_compile=False,
-            keep_warmup=True,
-        )
-    return target, posterior
+    settings = {"n_chains": 3, "gradient_budget": 3000, "hidden_units": SMALL}
+    options = {"jit_compile": False, "keep_warmup": True}
+    return target, sample_from_zero(300, target, seed=5, **settings, **options)
 
 
 def test_the_costs_are_those_counted_from_outside(counted):
@@ -114,17 +104,9 @@ def test_the_posterior_is_right(counted):
 @pytest.mark.slow
 def test_nuts_is_right_even_with_a_fit_that_knows_little():
     """`method="nuts"`: a density per leaf, and no gradient after the fit."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tfp_lhnn.SamplingWarning)
-        posterior = tfp_lhnn.sample(
-            1000,
-            skewed,
-            initial_state=np.zeros([2], np.float32),
-            gradient_budget=500,
-            method="nuts",
-            seed=8,
-            hidden_units=(8,),
-        )
+    posterior = sample_from_zero(
+        1000, skewed, gradient_budget=500, method="nuts", seed=8
+    )
     x = posterior.posterior["x"].values.astype(float)
     euler = 0.5772156649
     assert abs(z_scores(x[..., 0], euler)) < LIMIT
@@ -148,17 +130,8 @@ class Traces:
 
 
 def run_traced(target, seed, **kwargs):
-    return tfp_lhnn.sample(
-        20,
-        target,
-        initial_state=np.zeros([2], np.float32),
-        n_chains=2,
-        gradient_budget=700,
-        num_burnin_draws=10,
-        seed=seed,
-        hidden_units=(8,),
-        **kwargs,
-    )
+    few = {"n_chains": 2, "gradient_budget": 700, "num_burnin_draws": 10}
+    return sample_from_zero(20, target, seed=seed, **few, **kwargs)
 
 
 def num_compiled_functions():
@@ -296,17 +269,9 @@ def test_a_joint_distribution_keeps_its_names_shapes_and_constraints():
 
 
 def test_a_poor_fit_warns_and_spends_the_rest_of_the_budget_on_true_gradients():
+    few = {"n_chains": 2, "gradient_budget": 1500, "num_burnin_draws": 10}
     with pytest.warns(tfp_lhnn.SamplingWarning, match="poor"):
-        posterior = tfp_lhnn.sample(
-            50,
-            funnel,
-            initial_state=np.zeros([8], np.float32),
-            n_chains=2,
-            gradient_budget=1500,
-            seed=3,
-            hidden_units=(8,),
-            num_burnin_draws=10,
-        )
+        posterior = sample_from_zero(50, funnel, dim=8, seed=3, **few)
     spent = posterior.attrs["target_gradients"]
     assert posterior.attrs["fit_gradients"] < spent <= 1500
     assert posterior.sample_stats["fallback"].values.any()
