@@ -37,7 +37,7 @@ def network(offset=0.0):
 def run(target, chunk_size, network):
     settings = SamplerSettings("delayed_acceptance", CHAINS, chunk_size, 4, 0)
     sampler = ChunkSampler(target, network, 0.4, 2, settings)
-    carry, _ = sampler.start(START)
+    carry = sampler.start(START)
     chunks = []
     for first in range(0, DRAWS, chunk_size):
         is_true = np.zeros(min(chunk_size, DRAWS - first), bool)
@@ -83,12 +83,3 @@ def test_a_constant_of_the_energy_changes_no_draw(target):
     (without,) = run(target, DRAWS, network())
     (with_it,) = run(target, DRAWS, network(offset=1e8))
     np.testing.assert_array_equal(with_it.position, without.position)
-
-
-def test_a_start_counts_what_it_took(target):
-    settings = SamplerSettings("delayed_acceptance", CHAINS, DRAWS, 4, 0)
-    sampler = ChunkSampler(target, network(), 0.4, 2, settings)
-    carry, log_prob_there = sampler.start(START, num_spent=3)
-    np.testing.assert_allclose(log_prob_there, log_prob(START), rtol=1e-4)
-    chunk = sampler.run(carry, tf.constant([1, 2]), 0, np.zeros(2, bool))
-    np.testing.assert_array_equal(chunk.stats.target_evaluations[-1], 4 + 2)

@@ -318,7 +318,7 @@ class Model:
         stateless = stateless_seed(seed, "starts")
         rng = np.random.default_rng(stateless.numpy().view(np.uint32))
         first = self._first_starts(n, stateless, rng).astype(self.dtype.as_numpy_dtype)
-        return find_starts(self._evaluate, first, self._given, rng)
+        return find_starts(self.evaluate, first, self._given, rng)
 
     def _first_starts(
         self, n: int, seed: tf.Tensor, rng: np.random.Generator
@@ -330,8 +330,15 @@ class Model:
         noise[: len(self._given)] = 0.0
         return self._given[np.arange(n) % len(self._given)] + noise
 
-    def _evaluate(self, q: np.ndarray) -> np.ndarray:
-        """Log densities `[n]` of `[n, dim]`, tallied."""
+    def evaluate(self, q: np.ndarray) -> np.ndarray:
+        """Evaluates the density afresh, not compiled by XLA, and counts that.
+
+        Args:
+          q: `[n, dim]`.
+
+        Returns:
+          Log densities `[n]`.
+        """
         self.num_evaluations += len(q)
         return evaluate(self._density, q)
 
@@ -358,7 +365,7 @@ class Model:
         """
         centre = np.zeros(self.dim) if self._given is None else self._given[0]
         noise = np.random.default_rng(5).standard_normal((len(_DISTANCES), self.dim))
-        values = self._evaluate(centre + noise * np.reshape(_DISTANCES, [-1, 1]))
+        values = self.evaluate(centre + noise * np.reshape(_DISTANCES, [-1, 1]))
         num_evaluations = len(values)
         if not np.isfinite(values).any():
             starts = self.starts(len(_DISTANCES), seed=5)

@@ -79,24 +79,14 @@ class ChunkSampler:
         )
         self._compiled = compiled_sampler(target, NetworkForm.of(network), settings)
 
-    def start(
-        self, position: np.ndarray, num_spent: int = 0
-    ) -> tuple[list[np.ndarray], np.ndarray]:
+    def start(self, position: np.ndarray) -> list[np.ndarray]:
         """What the first chunk starts from; asks for one density of each chain.
 
         Args:
-            position: `[chains, dim]`.
-            num_spent: densities of each chain that were spent to find it.
-
-        Returns:
-            The carry, and the log densities, `[chains]`.
+            position: of finite density, `[chains, dim]`.
         """
         z = tf.constant(self._base.whiten(position), self._dtype)
-        results = self._compiled.bootstrap(self._tuned, z)
-        results = results._replace(
-            target_evaluations=results.target_evaluations + num_spent
-        )
-        return _arrays((z, results)), results.target_log_prob.numpy()
+        return _arrays((z, self._compiled.bootstrap(self._tuned, z)))
 
     def run(
         self, carry: list[np.ndarray], seed: tf.Tensor, first: int, is_true: np.ndarray

@@ -172,7 +172,7 @@ def sample(
         plan = Plan.of(
             n_draws, num_burnin_draws, n_chains, method, gradient_budget, fit, is_own
         )
-        run = SamplingRun(density, target, fit, plan, words, store, reporter)
+        run = SamplingRun(density, target, fit, is_own, plan, words, store, reporter)
         began_sampling = time.perf_counter()
         draws = run.draws()
         ended = time.perf_counter()

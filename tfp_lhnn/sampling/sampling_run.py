@@ -157,6 +157,7 @@ class SamplingRun:
         model: Model,
         target: CompiledTarget,
         fit: Fit,
+        is_own_fit: bool,
         plan: Plan,
         seed: tf.Tensor,
         store: Checkpoint | None,
@@ -164,6 +165,7 @@ class SamplingRun:
     ) -> None:
         self._model = model
         self._fit = fit
+        self._is_own_fit = is_own_fit
         self._plan = plan
         self._store = store
         self._reporter = reporter
@@ -230,26 +232,29 @@ class SamplingRun:
         return slice(first, first + self._plan.settings.chunk_size)
 
     def _first_carry(self) -> list[np.ndarray]:
-        """Starts the chains at states of the fit, all of finite density.
-
-        The fit may be that of another density, which is finite elsewhere.
-        """
+        """Starts the chains at states of the fit, all of finite density."""
         num_chains = self._plan.settings.num_chains
         states = self._fit.states[np.arange(num_chains) % len(self._fit.states)]
-        carry, log_prob = self._sampler.start(states)
-        is_finite = np.isfinite(log_prob)
+        if not self._is_own_fit:
+            # It may be that of another density, which is finite elsewhere.
+            states = self._with_density(states)
+        return self._sampler.start(states)
+
+    def _with_density(self, states: np.ndarray) -> np.ndarray:
+        """The states, `[chains, dim]`, with others for those without a density."""
+        is_finite = np.isfinite(self._model.evaluate(states))
+        self.num_evaluations += len(states)
         if is_finite.all():
-            return carry
+            return states
         good = states[is_finite]
         if not len(good):
-            starts = self._model.starts(num_chains, self._seed)
+            starts = self._model.starts(len(states), self._seed)
             self.num_evaluations += starts.num_evaluations
             good = starts.position
         replaced = states.copy()
         missing = np.flatnonzero(~is_finite)
         replaced[missing] = good[np.arange(len(missing)) % len(good)]
-        carry, _ = self._sampler.start(replaced, num_spent=1)
-        return carry
+        return replaced
 
     def inference_data(
         self, draws: _Draws, keep_warmup: bool, attrs: dict[str, Any]
