@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -81,12 +81,11 @@ class CompiledTarget:
         return value.numpy(), tf.convert_to_tensor(gradient).numpy()
 
 
-class _Kept:
+class _Kept(NamedTuple):
     """A compiled target, and the values by which its density is known again."""
 
-    def __init__(self, target: CompiledTarget, probe: np.ndarray) -> None:
-        self.target = target
-        self.probe = probe
+    target: CompiledTarget
+    probe: np.ndarray
 
 
 class _Identity:

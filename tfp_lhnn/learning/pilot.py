@@ -109,6 +109,8 @@ class Pilot:
         self._dense = dense
         first = ledger.evaluate_chains(position)
         self._state = _State(*(tf.constant(x) for x in first[:3]))
+        # Counted here: to find the own points, the whole ledger is copied.
+        self._num_gradients = len(position)
         self._is_scaled = False
         self._num_regressed = 0
         num_chains, dim = position.shape
@@ -128,7 +130,7 @@ class Pilot:
     @property
     def num_gradients(self) -> int:
         """Gradients that these chains have evaluated so far."""
-        return len(self.points.log_prob)
+        return self._num_gradients
 
     @property
     def points(self) -> EvaluatedPoints:
@@ -212,6 +214,7 @@ class Pilot:
         )
         points = _flat(result.leaves)
         self._ledger.add(points)
+        self._num_gradients += len(points.log_prob)
         self._state = result.state
         acceptance = result.acceptance.numpy()
         if is_own:
