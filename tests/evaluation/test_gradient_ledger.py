@@ -66,3 +66,13 @@ def test_data_to_learn_from_leaves_out_what_is_not_finite(ledger):
     np.testing.assert_array_equal(data.position, ledger.points.position[finite])
     assert data.num_dropped == np.sum(~finite)
     assert data.num_gradients == ledger.num_gradients
+
+
+def test_points_of_chains_are_told_from_the_others(ledger):
+    first = ledger.evaluate_chains(points(CHAINS))
+    ledger.evaluate(points(BLOCK, 1))
+    then = EvaluatedPoints(points(8), np.zeros(8), points(8), np.arange(8) % CHAINS)
+    ledger.add(then)
+    own = ledger.of_chains(CHAINS)
+    for one, other, found in zip(first, then, own, strict=True):
+        np.testing.assert_array_equal(np.concatenate([one, other]), found)

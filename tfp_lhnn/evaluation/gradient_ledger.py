@@ -80,6 +80,15 @@ class GradientLedger:
             *(np.concatenate(x) for x in zip(*self._entries, strict=True))
         )
 
+    def of_chains(self, number: int) -> EvaluatedPoints:
+        """The points that belong to the first so many chains, at least one point."""
+        own = []
+        for points in self._entries:
+            is_own = points.chain < number
+            if is_own.any():
+                own.append([x[is_own] for x in points])
+        return EvaluatedPoints(*(np.concatenate(x) for x in zip(*own, strict=True)))
+
     def add(self, points: EvaluatedPoints) -> None:
         """Enters points that a compiled trajectory evaluated."""
         self._entries.append(points)

@@ -109,7 +109,7 @@ class Pilot:
         self._dense = dense
         first = ledger.evaluate_chains(position)
         self._state = _State(*(tf.constant(x) for x in first[:3]))
-        # Counted here: to find the own points, the whole ledger is copied.
+        # Counted here: to find the own points, they are copied.
         self._num_gradients = len(position)
         self._is_scaled = False
         self._num_regressed = 0
@@ -135,10 +135,8 @@ class Pilot:
     @property
     def points(self) -> EvaluatedPoints:
         """All points of these chains so far, also those that are not finite."""
-        points = self._ledger.points
         # Points that belong to no chain have higher numbers.
-        is_own = points.chain < len(self._step)
-        return EvaluatedPoints(*(x[is_own] for x in points))
+        return self._ledger.of_chains(len(self._step))
 
     @property
     def position(self) -> np.ndarray:
