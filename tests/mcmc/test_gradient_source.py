@@ -82,7 +82,7 @@ def test_gradients_are_evaluated_only_for_those_who_need_them():
 
 
 def test_the_tally_counts_chains_and_executed_calls():
-    calls = TargetCalls(tf.zeros([2, 3], tf.int32), tf.zeros([2], tf.int32))
+    calls = TargetCalls.of(tf.zeros([2, 3], tf.int32), tf.zeros([2], tf.int32))
     some, none = tf.constant([True, False, True]), tf.zeros([3], tf.bool)
     calls = calls.add(densities=[some], gradients=[some, none])
     # A value with its gradient counts once in each; nobody's call is not made.

@@ -30,7 +30,7 @@ def test_energies_are_measured_from_the_start():
 def test_the_cool_down_is_counted_in_draws():
     # By the paper a chain that fires has N draws with true gradients, this one too.
     monitor = CooldownMonitor(None, None, None, 10.0, num_fallback_samples=4)
-    calls = TargetCalls(tf.zeros([2, 4], tf.int32), tf.zeros([2], tf.int32))
+    calls = TargetCalls.of(tf.zeros([2, 4], tf.int32), tf.zeros([2], tf.int32))
     state = MonitorState(
         in_fallback=tf.constant([True, True, False, True]),
         fallback_remaining=tf.constant([0, 3, 0, 1]),
@@ -54,11 +54,11 @@ def test_a_residual_is_trusted_up_to_its_bound():
 
 def test_the_mean_acceptance_is_one_of_leaves():
     progress = Progress(
-        is_active=tf.constant([True, False]),
+        has_ended=tf.constant([False, True]),
         is_divergent=tf.constant([False, True]),
-        num_leaves=tf.constant([4, 2]),
-        accept_sum=tf.constant([[4.0, 1.0], [1.0, 0.0]]),
+        sums=tf.constant([[4.0, 2.0], [4.0, 1.0], [1.0, 0.0]]),
     )
+    np.testing.assert_array_equal(progress.num_leaves, [4, 2])
     np.testing.assert_allclose(
         tf.exp(progress.log_mean_accept), [[1.0, 0.5], [0.25, 0.0]]
     )

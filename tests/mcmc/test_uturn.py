@@ -75,13 +75,15 @@ def test_the_leaves_of_a_growing_tree_are_compared_with_the_right_ones():
     for leaf, (write, first, end) in enumerate(tables.slots):
         q, p = tf.constant(position[leaf]), tf.constant(momentum[leaf])
         checkpoints = checkpoints.write(write, q, p)
-        turned = turns_within(checkpoints, first, end, q, p, inverse_step)
+        slots = tf.constant([first, end])
+        ended = tf.constant([True] + [False] * (chains - 1))
+        turned = turns_within(checkpoints, slots, q, p, inverse_step, ended)
         expected = np.zeros(chains, bool)
         for other in closed_by(leaf):
             stretch = (position[leaf] - position[other]) * inverse_step
             for ends in (momentum[other], momentum[leaf]):
                 expected |= np.sum(stretch * ends, axis=-1) < 0.0
-        np.testing.assert_array_equal(turned, expected)
+        np.testing.assert_array_equal(turned, expected | ended.numpy())
         seen.append(expected)
     assert not np.any(seen[::2])  # An even leaf closes nothing.
     assert 0.1 < np.mean(seen[1::2]) < 0.9

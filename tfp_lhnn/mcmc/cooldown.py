@@ -163,7 +163,7 @@ class CooldownMonitor(NoMonitor):
         # Of no use after a true leaf, since the tree then has true leaves only.
         record = DrivingRecord(record.is_true, record.gap, error - network_error)
         end = PhasePoint(position, momentum, end_gradient, record.pack())
-        return Leaf(end, log_prob, kinetic, tf.stack([driving_error, error]))
+        return Leaf(end, log_prob, kinetic, (driving_error, error))
 
     def _true_end(
         self,

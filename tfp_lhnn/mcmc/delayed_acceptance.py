@@ -313,9 +313,7 @@ class _SurrogatePath(NamedTuple):
             kinetic=zero,
             initial_kinetic=zero,
             has_moved=false,
-            progress=Progress(
-                false, false, tf.zeros_like(zero, tf.int32), zero[tf.newaxis]
-            ),
+            progress=Progress(~false, false, tf.stack([zero, zero])),
         )
 
     def then(self, following: "_SurrogatePath") -> "_SurrogatePath":
@@ -324,10 +322,9 @@ class _SurrogatePath(NamedTuple):
         return following._replace(
             has_moved=self.has_moved | following.has_moved,
             progress=Progress(
-                is_active=before.is_active | after.is_active,
+                has_ended=before.has_ended & after.has_ended,
                 is_divergent=before.is_divergent | after.is_divergent,
-                num_leaves=before.num_leaves + after.num_leaves,
-                accept_sum=before.accept_sum + after.accept_sum,
+                sums=before.sums + after.sums,
             ),
         )
 

@@ -54,16 +54,16 @@ class Leaf(NamedTuple):
         point: in phase space.
         log_prob: log of the density that is sampled, there, `[chains]`.
         kinetic: kinetic energy there, `[chains]`.
-        errors: changes of energy since the start of the draw, `[kinds, chains]`. The
-            last row is for `H` of the density that is sampled, the first for the energy
-            whose gradient drives leapfrog. There is one row where these are the same.
-            A change may be NaN or infinite of either sign; all of that means infinite.
+        errors: changes of energy since the start of the draw, `[chains]` each. The last
+            is for `H` of the density that is sampled, the first for the energy whose
+            gradient drives leapfrog. There is one where these are the same. A change
+            may be NaN or infinite of either sign; all of that means infinite.
     """
 
     point: PhasePoint
     log_prob: tf.Tensor
     kinetic: tf.Tensor
-    errors: tf.Tensor
+    errors: tuple[tf.Tensor, ...]
 
 
 class Reference(NamedTuple):
@@ -125,7 +125,7 @@ class Reference(NamedTuple):
 
     def start(self, point: PhasePoint, log_prob: tf.Tensor, num_kinds: int) -> Leaf:
         """The start as a leaf, without any error; `log_prob` as it is, `[chains]`."""
-        errors = tf.zeros_like(tf.stack([self.kinetic] * num_kinds))
+        errors = (tf.zeros_like(self.kinetic),) * num_kinds
         return Leaf(point, log_prob, self.kinetic, errors)
 
 
@@ -232,11 +232,9 @@ class NoMonitor:
         )
         log_prob = self.target.log_prob(end.position)
         kinetic = kinetic_energy(end.momentum, self.inverse_mass)
-        errors = tf.stack(
-            [
-                self._network_error(reference, end, energy, kinetic),
-                reference.energy_error(log_prob, kinetic),
-            ]
+        errors = (
+            self._network_error(reference, end, energy, kinetic),
+            reference.energy_error(log_prob, kinetic),
         )
         calls = state.calls.add(densities=[is_active])
         return Leaf(end, log_prob, kinetic, errors), state._replace(calls=calls)
@@ -309,8 +307,8 @@ class OneSourceMonitor:
         log_prob, gradient = self.source.log_prob_and_gradient(position)
         end = PhasePoint(position, finish_step(half_momentum, gradient, step), gradient)
         kinetic = kinetic_energy(end.momentum, self.inverse_mass)
-        errors = reference.energy_error(log_prob, kinetic)[tf.newaxis]
-        return Leaf(end, log_prob, kinetic, errors), self._count(is_active, state)
+        error = reference.energy_error(log_prob, kinetic)
+        return Leaf(end, log_prob, kinetic, (error,)), self._count(is_active, state)
 
     def end_draw(self, state: MonitorState) -> MonitorState:
         """Nothing to remember."""

@@ -123,13 +123,27 @@ class TargetCalls(NamedTuple):
     any chain needs it; `executed` counts those runs.
 
     Attributes:
-        needed: by each chain, `[2, chains]` int32; one tensor, since every tensor that
-            a loop carries costs it an operation.
-        executed: for all chains together, `[2]` int32.
+        counts: `[2, chains + 1]` int32: what each chain needed, and in the last column
+            the runs for all chains together. One tensor, since every tensor that a loop
+            carries costs it an operation.
     """
 
-    needed: tf.Tensor
-    executed: tf.Tensor
+    counts: tf.Tensor
+
+    @classmethod
+    def of(cls, needed: tf.Tensor, executed: tf.Tensor) -> "TargetCalls":
+        """Of needs, `[2, chains]`, and runs for all chains, `[2]`; both int32."""
+        return cls(tf.concat([needed, executed[:, tf.newaxis]], axis=1))
+
+    @property
+    def needed(self) -> tf.Tensor:
+        """By each chain, `[2, chains]` int32."""
+        return self.counts[:, :-1]
+
+    @property
+    def executed(self) -> tf.Tensor:
+        """For all chains together, `[2]` int32."""
+        return self.counts[:, -1]
 
     def add(
         self, densities: Sequence[tf.Tensor] = (), gradients: Sequence[tf.Tensor] = ()
@@ -140,19 +154,15 @@ class TargetCalls(NamedTuple):
             densities: masks of runs without a gradient, `[chains]` bool.
             gradients: masks of runs with one.
         """
-        needed = tf.zeros_like(self.needed[0])
-        executed = tf.zeros([], tf.int32)
+        new = tf.zeros_like(self.counts[0])
         totals = []
         for masks in (gradients, densities):
             for mask in masks:
-                needed += tf.cast(mask, tf.int32)
-                executed += tf.cast(tf.reduce_any(mask), tf.int32)
-            totals.append((needed, executed))
-        (with_gradient, gradient_runs), (all_needed, all_runs) = totals
-        return TargetCalls(
-            self.needed + tf.stack([all_needed, with_gradient]),
-            self.executed + tf.stack([all_runs, gradient_runs]),
-        )
+                with_any = tf.concat([mask, tf.reduce_any(mask, keepdims=True)], axis=0)
+                new += tf.cast(with_any, tf.int32)
+            totals.append(new)
+        with_gradient, of_all = totals
+        return TargetCalls(self.counts + tf.stack([of_all, with_gradient]))
 
 
 class TargetSource:

@@ -196,7 +196,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackabl
                     lambda *parts: call_target(self.target_log_prob_fn, parts)
                 )
             ),
-            calls=TargetCalls(
+            calls=TargetCalls.of(
                 tf.stack(
                     [
                         rows(previous.target_evaluations),

@@ -161,7 +161,7 @@ class PointwiseMonitor:
         )
         driving_error = tf.where(by_target, error, network_error) + record.gap
         end = PhasePoint(position, momentum, gradient, record.pack())
-        leaf = Leaf(end, log_prob, kinetic, tf.stack([driving_error, error]))
+        leaf = Leaf(end, log_prob, kinetic, (driving_error, error))
         return leaf, state._replace(
             num_fallbacks=state.num_fallbacks + tf.cast(by_target, tf.int32),
             calls=state.calls.add(densities=[by_density], gradients=[by_target]),

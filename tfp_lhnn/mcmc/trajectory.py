@@ -6,6 +6,7 @@ closes (`uturn`). Choosing among leaves one by one, as they come, has the same l
 choosing between the halves of each sub-tree.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -49,17 +50,26 @@ class Progress(NamedTuple):
     """How far each chain's tree has come.
 
     Attributes:
-        is_active: it still grows, `[chains]`.
-        is_divergent: a leaf stopped it by its energy, `[chains]`.
-        num_leaves: leapfrog steps taken, `[chains]` int32.
-        accept_sum: sums over the leaves of `min(1, exp(H₀ − H))`, one for each of a
-            leaf's `errors`, `[kinds, chains]`.
+        has_ended: it grows no more, `[chains]` bool.
+        is_divergent: a leaf stopped it by its energy, `[chains]` bool.
+        sums: over the leaves, `[kinds + 1, chains]`: first their number, then, for each
+            of a leaf's `errors`, `min(1, exp(H₀ − H))`. One tensor, since each that a
+            loop carries costs it time; whole numbers are exact in it up to 2²⁴.
     """
 
-    is_active: tf.Tensor
+    has_ended: tf.Tensor
     is_divergent: tf.Tensor
-    num_leaves: tf.Tensor
-    accept_sum: tf.Tensor
+    sums: tf.Tensor
+
+    @property
+    def is_active(self) -> tf.Tensor:
+        """It still grows, `[chains]` bool."""
+        return ~self.has_ended
+
+    @property
+    def num_leaves(self) -> tf.Tensor:
+        """Leapfrog steps taken, `[chains]` int32."""
+        return tf.cast(self.sums[0], tf.int32)
 
     @property
     def log_mean_accept(self) -> tf.Tensor:
@@ -68,9 +78,7 @@ class Progress(NamedTuple):
         As in a leaf's `errors`: first with the energy that drives leapfrog, last with
         that of the density which is sampled.
         """
-        return tf.math.log(
-            self.accept_sum / tf.cast(self.num_leaves, self.accept_sum.dtype)
-        )
+        return tf.math.log(self.sums[1:] / self.sums[0])
 
 
 class TreeState(NamedTuple):
@@ -132,8 +140,7 @@ def build_tree(
         position, randomness.momentum, log_prob, log_height, monitor_state
     )
     start = first.point
-    everywhere = tf.ones_like(log_height, dtype=tf.bool)
-    nowhere = tf.zeros_like(everywhere)
+    nowhere = tf.zeros_like(log_height, dtype=tf.bool)
     initial = TreeState(
         depth=tf.zeros([], tf.int32),
         left=start,
@@ -149,10 +156,9 @@ def build_tree(
         ),
         is_accepted=nowhere,
         progress=Progress(
-            is_active=everywhere,
+            has_ended=nowhere,
             is_divergent=nowhere,
-            num_leaves=tf.zeros_like(log_height, dtype=tf.int32),
-            accept_sum=tf.zeros_like(first.errors),
+            sums=tf.zeros_like(tf.stack([first.errors[0], *first.errors])),
         ),
         checkpoints=new_checkpoints(settings.tables, start.position),
         monitor=monitor_state,
@@ -203,7 +209,7 @@ def _double(
             settings.weights.add(tree.proposal.weight, half.proposal.weight),
         ),
         is_accepted=tree.is_accepted | is_new,
-        progress=half.progress._replace(is_active=is_complete & ~turned),
+        progress=half.progress._replace(has_ended=half.progress.has_ended | turned),
         checkpoints=half.checkpoints,
         monitor=half.monitor,
     )
@@ -251,13 +257,25 @@ def _build_subtree(
         uniform = counted_uniform(
             randomness.leaf_key, num_leaves - 1 + half.leaf, error.dtype
         )
-        write_slot, first_slot, end_slot = tf.unstack(slots[half.leaf])
+        leaf_slots = slots[half.leaf]
         end = leaf.point
         # Written first and read afterwards, so that XLA can update it in place. The
         # slots that are read are not the one that is written.
-        checkpoints = half.checkpoints.write(write_slot, end.position, end.momentum)
-        turned = turns_within(
-            checkpoints, first_slot, end_slot, end.position, end.momentum, inverse_step
+        checkpoints = half.checkpoints.write(leaf_slots[0], end.position, end.momentum)
+        progress = _advance(
+            half.progress,
+            leaf,
+            is_divergent=[e > settings.max_energy_diff for e in errors],
+            # Without a density at the start, on to the first leaf with one.
+            may_stop=reference.has_density,
+        )
+        has_ended = turns_within(
+            checkpoints,
+            leaf_slots[1:],
+            end.position,
+            end.momentum,
+            inverse_step,
+            progress.has_ended,
         )
         return (
             _SubtreeState(
@@ -266,14 +284,7 @@ def _build_subtree(
                 proposal=_add_to_proposal(
                     settings.weights, half.proposal, leaf, error, is_active, uniform
                 ),
-                progress=_advance(
-                    half.progress,
-                    leaf,
-                    is_divergent=errors > settings.max_energy_diff,
-                    # Without a density at the start, on to the first leaf with one.
-                    may_stop=reference.has_density,
-                    turned=turned,
-                ),
+                progress=progress._replace(has_ended=has_ended),
                 checkpoints=checkpoints,
                 monitor=monitor,
             ),
@@ -287,16 +298,19 @@ def _fill_like(values: tf.Tensor, number: float) -> tf.Tensor:
     return tf.fill(tf.shape(values), tf.cast(number, values.dtype))
 
 
-def _slice_errors(leaf: Leaf, reference: Reference) -> tf.Tensor:
-    """`ε = H + ln u` in each of the energies, `[kinds, chains]`.
+def _slice_errors(leaf: Leaf, reference: Reference) -> list[tf.Tensor]:
+    """`ε = H + ln u` in each of the energies, `[chains]` each.
 
     Infinite where anything about the leaf is not finite. Zero for all other leaves of a
     chain that started without a density: they count alike.
     """
-    # A gradient or position that is not finite makes the kinetic energy so too.
-    errors = leaf.errors
-    slice_errors = tf.where(reference.has_density, errors + reference.log_height, 0.0)
-    return tf.where(tf.math.is_finite(errors), slice_errors, float("inf"))
+
+    def slice_error(error: tf.Tensor) -> tf.Tensor:
+        # A gradient or position that is not finite makes the kinetic energy so too.
+        value = tf.where(reference.has_density, error + reference.log_height, 0.0)
+        return tf.where(tf.math.is_finite(error), value, float("inf"))
+
+    return [slice_error(error) for error in leaf.errors]
 
 
 def _add_to_proposal(
@@ -319,24 +333,24 @@ def _add_to_proposal(
 def _advance(
     progress: Progress,
     leaf: Leaf,
-    is_divergent: tf.Tensor,
+    is_divergent: Sequence[tf.Tensor],
     may_stop: tf.Tensor,
-    turned: tf.Tensor,
 ) -> Progress:
-    """Counts a leaf for the chains that are active.
+    """Counts a leaf for the chains that are active, and ends those that diverge.
 
-    The last of `is_divergent`, `[kinds, chains]`, belongs to the energy of the density
+    The last of `is_divergent`, `[chains]` each, belongs to the energy of the density
     that is sampled: it stops the tree, unless the chain is not in `may_stop`. The mean
     of acceptance in each energy takes a leaf that diverges in that energy as zero, and
     for the chains that may not stop, which have no energy to start from, any leaf.
     """
     # A number comes second: in a graph it takes the dtype of what comes first.
-    is_counted = may_stop & ~is_divergent
-    accept = tf.where(is_counted, tf.exp(tf.minimum(-leaf.errors, 0.0)), 0.0)
-    has_stopped = is_divergent[-1] & may_stop
+    summands = [tf.ones_like(leaf.kinetic)] + [
+        tf.where(may_stop & ~diverges, tf.exp(tf.minimum(-error, 0.0)), 0.0)
+        for error, diverges in zip(leaf.errors, is_divergent, strict=True)
+    ]
+    has_stopped = progress.is_active & is_divergent[-1] & may_stop
     return Progress(
-        is_active=progress.is_active & ~has_stopped & ~turned,
-        is_divergent=progress.is_divergent | (progress.is_active & has_stopped),
-        num_leaves=progress.num_leaves + tf.cast(progress.is_active, tf.int32),
-        accept_sum=progress.accept_sum + tf.where(progress.is_active, accept, 0.0),
+        has_ended=progress.has_ended | has_stopped,
+        is_divergent=progress.is_divergent | has_stopped,
+        sums=progress.sums + tf.where(progress.is_active, tf.stack(summands), 0.0),
     )

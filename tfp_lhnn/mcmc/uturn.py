@@ -99,33 +99,36 @@ def new_checkpoints(tables: SubtreeTables, like: tf.Tensor) -> Checkpoints:
 
 def turns_within(
     checkpoints: Checkpoints,
-    first_slot: tf.Tensor,
-    end_slot: tf.Tensor,
+    slots: tf.Tensor,
     position: tf.Tensor,
     momentum: tf.Tensor,
     inverse_step: tf.Tensor,
+    has_ended: tf.Tensor,
 ) -> tf.Tensor:
-    """Whether any sub-tree that a leaf closes has turned, `[chains]`.
+    """Whether a tree has ended or any sub-tree that a leaf closes has turned.
 
     Args:
         checkpoints: first leaves of the open sub-trees.
-        first_slot: the slots to compare with begin here, `[]`; none if not below
-            `end_slot`.
-        end_slot: and end before here, `[]`.
+        slots: where the slots to compare with begin, and before which they end, `[2]`
+            int32; there are none if the two are the same.
         position: of the leaf, `[chains, dim]`.
         momentum: of the leaf, `[chains, dim]`.
         inverse_step: one over the signed step, `[chains, 1]` or `[chains, dim]`: makes
             displacement run with the time and weighs coordinates as their steps do.
+        has_ended: what is true already, `[chains]` bool.
+
+    Returns:
+        `[chains]` bool.
     """
     dim = position.shape[1]
 
-    def compare(slot: tf.Tensor, turned: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first = checkpoints.points.read(slot)
+    def compare(left: tf.Tensor, ended: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first = checkpoints.points.read(left[0])
         displacement = (position - first[:, :dim]) * inverse_step
-        return slot + 1, turned | turns(displacement, first[:, dim:], momentum)
+        ended |= turns(displacement, first[:, dim:], momentum)
+        return tf.add(left, [1, 0]), ended
 
-    turned = tf.zeros_like(momentum[..., 0], dtype=tf.bool)
-    _, turned = tf.while_loop(
-        lambda slot, _: slot < end_slot, compare, (first_slot, turned)
+    _, has_ended = tf.while_loop(
+        lambda left, _: left[0] < left[1], compare, (slots, has_ended)
     )
-    return turned
+    return has_ended
