@@ -81,7 +81,7 @@ class GradientLedger:
         )
 
     def of_chains(self, number: int) -> EvaluatedPoints:
-        """The points that belong to the first so many chains, at least one point."""
+        """The points of the first `number` chains; there must be at least one."""
         own = []
         for points in self._entries:
             is_own = points.chain < number

@@ -89,7 +89,7 @@ class PointwiseMonitor:
         log_height: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, Reference, MonitorState]:
-        """The density is known; a gradient is evaluated where the rule asks for it."""
+        """Evaluates true gradients where the rule asks; the density is known."""
         energy, gradient = self.network.energy_and_gradient(position, momentum)
         if isinstance(self.rule, ResidualRule):
             by_target = ~self.rule(log_prob, energy, self.network.offset)
