@@ -12,7 +12,7 @@ QUANTIZE_MESSAGE = (
 )
 
 
-# The name is Keras' own, by which `.keras` files address the weights.
+# It has the name of Keras' own layer, by which `.keras` files address the weights.
 class Dense(keras.layers.Dense):
     """Keras' dense layer, in whole precision and with one kernel."""
 
