@@ -331,7 +331,7 @@ def _dense_precision(
 def _slopes(
     covariance: np.ndarray, gradient_variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Curvatures for unit positions; 1, the inverse variance, where there is none."""
+    """Curvatures for unit positions; without a usable slope 1, the inverse variance."""
     is_slope = -covariance > _SMALLEST_CORRELATION * np.sqrt(gradient_variance)
     return np.where(is_slope, -covariance, 1.0), is_slope
 

@@ -286,7 +286,7 @@ class LatentHNN(LearnedEnergy):
         return tf.cast(self.offset, dtype) if self.separable else tf.zeros([], dtype)
 
     def raw_latents(self, x: tf.Tensor) -> tf.Tensor:
-        """What the layers alone give, `[n, dim]`, of what the first one sees."""
+        """The output of the layers alone, `[n, dim]`; `x` is the first one's input."""
         for layer in self._dense_layers:
             x = layer(x)
         return x
