@@ -23,8 +23,8 @@ class CooldownMonitor(NoMonitor):
     gradients. The rest of the tree and the next `num_fallback_samples − 1` draws of the
     chain use true gradients too.
 
-    The target's gradient is computed only when some chain needs it. The same is true of
-    the density without a gradient.
+    The target's gradient is computed only when some chain needs it. The same holds for
+    the density at network leaves.
 
     Args:
         network: source of gradients.
