@@ -2,7 +2,7 @@
 
 Chains start from exact draws of a heavy-tailed target and run long enough for flags and
 positions to settle; an exact kernel would leave the distribution unchanged. The network
-is right in the core and goes wrong outside, as a trained one does; `decay` says how
+is right in the core and goes wrong outside, as a trained one does; `stiffness` says how
 fast. The table goes into docs/algorithm.md, between its markers, with the figure.
 
     python benchmarks/cooldown_bias.py         # about 8 minutes on two cores

@@ -251,6 +251,6 @@ def _save(
 
 
 def _decades(intervals: list[Any]) -> tuple[float, float]:
-    """Whole ones: a slope looks as steep as it is, and ticks have room."""
+    """Limits at whole decades: slopes keep their steepness, and ticks have room."""
     first, last = np.floor(np.log10(np.min(intervals))), np.log10(np.max(intervals))
     return 10.0**first, 10.0 ** max(np.ceil(last), first + 1.0)

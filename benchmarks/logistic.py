@@ -99,7 +99,7 @@ def importance_truth(signed: np.ndarray, start: np.ndarray) -> tuple[Truth, int]
     pairs = (2, number, dim)
 
     def correction(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the Gaussian's expectation of `values`, with its standard error."""
+        """Correction of the Gaussian's mean of `values`, and its standard error."""
         products = (excess * values).reshape(pairs).mean(axis=0)
         return products.mean(0), products.std(0) / np.sqrt(number)
 

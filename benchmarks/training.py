@@ -164,7 +164,7 @@ def python_loop(args: argparse.Namespace, data: TrainingData) -> Callable[[], No
 def keras_fit(
     args: argparse.Namespace, data: TrainingData, steps_per_execution: int
 ) -> Callable[[], None]:
-    """Keras' own `fit`; its loss is the plain physics loss, which is a little less."""
+    """Keras' own `fit`; its loss is the plain physics loss, slightly less work."""
     network = make_network(args)
     network.compile(
         keras.optimizers.Adam(LEARNING_RATE),

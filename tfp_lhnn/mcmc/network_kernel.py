@@ -1,4 +1,4 @@
-"""What the kernels have in common: arguments, the start of a chain, the mass."""
+"""What the kernels share: arguments, the start of a chain, the mass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

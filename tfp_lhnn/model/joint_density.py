@@ -1,4 +1,4 @@
-"""The density of a joint distribution, some of whose variables are observed."""
+"""The density of a joint distribution given some of its variables."""
 
 from __future__ import annotations
 

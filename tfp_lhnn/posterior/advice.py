@@ -1,4 +1,4 @@
-"""What a reader of a warning can do, which depends on how the draws were made."""
+"""Advice for warnings, which depends on how the draws were made."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ _MIN_GROUPS = 4
 _MIN_GROUPED_CHAINS = 16
 # R-hat of groups that agree is about 1 + (τ − 1)/n, for n draws that are worth n/τ:
 # each group enters the formula as two halves. With 4 000 draws and τ = 20 that is
-# 1.005, half of what a warning takes. Larger groups would hide modes that few chains
-# visit.
+# 1.005, half-way to a warning. Larger groups would hide modes that few chains visit.
 _GROUP_DRAWS = 4_000
 # With a thousand draws or more, R-hat of single chains is below 1.01 up to τ = 10, so
 # that groups are not needed.

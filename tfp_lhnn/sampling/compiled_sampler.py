@@ -19,7 +19,7 @@ __all__ = ["CompiledSampler", "SamplerSettings", "TunedSampler"]
 
 
 class SamplerSettings(NamedTuple):
-    """What a compilation depends on.
+    """The settings that a compilation depends on.
 
     Attributes:
         method: `"delayed_acceptance"` or `"nuts"`.
