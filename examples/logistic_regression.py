@@ -28,7 +28,7 @@ def make_log_prob(features, labels):
     """`[n, DIM] -> [n]`, with a standard normal prior.
 
     The terms of the rows are computed in single precision, which is fast. They are
-    summed in the precision of `q`. With a million rows it is near -4e5, where
+    summed in the precision of `q`. With a million rows the sum is near -4e5, where
     neighbouring numbers of single precision are 0.03 apart: too far for differences of
     log densities.
     """

@@ -1,4 +1,4 @@
-"""The layers of a network: Keras' dense layer without what a surrogate cannot use."""
+"""The layers of a network: Keras' dense layer without unsuitable features."""
 
 from typing import Any, NoReturn
 

@@ -19,8 +19,8 @@ __all__ = ["TemporaryName", "flush_directory", "write_atomically"]
 # Tells apart the files that threads of one process write.
 _numbers = itertools.count()
 
-# Letters of the target's name in a temporary name, which else may be too long for a
-# file system.
+# The most letters of the target's name in a temporary name, which otherwise may be too
+# long for a file system.
 _MOST_LETTERS = 40
 
 _TEMPORARY = re.compile(

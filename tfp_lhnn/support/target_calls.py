@@ -159,7 +159,7 @@ def lost_gradient(
     second time with the gradient.
 
     Args:
-      log_prob: Takes the parts; `missing_gradient` has found a gradient.
+      log_prob: Takes the parts; `missing_gradient` must have found nothing missing.
       points: The parts, `[batch..., event...]`, with values.
 
     Returns:
