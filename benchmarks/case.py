@@ -1,4 +1,4 @@
-"""Runs one case in this process, or in one of its own."""
+"""Runs one case, in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["run_apart", "run_here"]
 
 
 def run_apart(case: Case) -> dict[str, Any]:
-    """The record of a case, run in a process of its own.
+    """The record of a case, run in a separate process.
 
-    A crash, or more seconds than its limit, is a record too: `status` is `"ok"`,
-    `"skipped"` or `"failed"`, with a `reason`.
+    A crash or a timeout gives a record too: `status` is `"ok"`, `"skipped"` or
+    `"failed"`, with a `reason`.
     """
     record: dict[str, Any] = {"key": case.key, **dataclasses.asdict(case)}
     missing = missing_packages(case.sampler)
@@ -48,7 +48,7 @@ def run_apart(case: Case) -> dict[str, Any]:
                 errors = process.communicate(timeout=case.limit)[1]
                 failure = _last_line(errors)
             except subprocess.TimeoutExpired:
-                # It and whatever it started, by the group that it leads.
+                # Kills the process and its children, which are in its process group.
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 failure = f"took more than {case.limit:.0f} s"
@@ -62,7 +62,7 @@ def run_here(case: Case) -> dict[str, Any]:
     """What `run_apart` adds to a case's own fields."""
     try:
         return _measured(case)
-    except NotImplementedError as error:  # a density that there is not in JAX
+    except NotImplementedError as error:  # a density without a JAX version
         return {"status": "skipped", "reason": str(error)}
     except Exception as error:
         traceback.print_exc()
@@ -96,7 +96,7 @@ def _measured(case: Case) -> dict[str, Any]:
 
 
 def _megabytes() -> float:
-    """Most memory that this process has had so far."""
+    """The peak memory of this process so far."""
     scale = 1024.0 if sys.platform != "darwin" else 1024.0**2
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 

@@ -1,4 +1,4 @@
-"""What a cell of a table says of a record."""
+"""The text of a table's cells, from a record."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def title(record: Record) -> str:
 
 
 def bias(record: Record) -> str:
-    """b², and what it would be by chance."""
+    """b², and its size by chance alone."""
     metrics = record["metrics"]
     return f"{number(metrics['b2'])} ({number(metrics['b2_noise'])})"
 
 
 def z(record: Record) -> str:
-    """The worst of its z-tests, and the verdict on all."""
+    """The worst z-test, and the verdict on all of them."""
     metrics = record["metrics"]
     worst = max(metrics["z_mean"], metrics["z_sd"])
     verdict = "pass" if metrics["z_pass"] else "**fail**"
@@ -29,5 +29,5 @@ def z(record: Record) -> str:
 
 
 def flags(record: Record) -> str:
-    """How many warnings the sampler gave by itself."""
+    """The number of warnings that the sampler itself gave."""
     return str(len(record["warnings"]) or "none")

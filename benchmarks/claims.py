@@ -1,4 +1,4 @@
-"""What the benchmarks have to show, each with its numbers and whether it holds."""
+"""The claims that the benchmarks test, with their numbers and verdicts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Claim", "claims"]
 
 _PAPER_DRAWS = 100_000
 _MIN_ESS = 100
-# A fit that took more of its budget than this ended for want of it.
+# A fit that used more of its budget than this ended for lack of it.
 _MOST_OF_BUDGET = 0.7
 _TAIL_TOLERANCES = {"sd(x9)": 0.05, "P(x9 > 2)": 0.15, "99.9% quantile of x10": 0.20}
 
@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 def claims(records: list[Record]) -> list[Claim]:
-    """All of them, from whatever was measured."""
+    """All claims, from the records that there are."""
     return [
         *(_reproduced(records, problem) for problem in PAPER if "rosen" not in problem),
         *(_beaten(records, problem) for problem in PAPER),
@@ -186,7 +186,7 @@ def _gym(records: list[Record]) -> Claim:
     found = find(records, suite="gym", sampler="ours")
     if not found:
         return Claim(text, "not measured", None)
-    # Chains without effective samples pass any z-test.
+    # Chains with few effective samples pass any z-test.
     can_tell = [r for r in found if r["metrics"]["ess_min"] >= _MIN_ESS]
     right = [r for r in can_tell if r["metrics"]["z_pass"]]
     others = [r for r in found if r not in right]
@@ -248,7 +248,7 @@ def _slope(
         f"slope {slope:.2f} over {vary} {x[0]:g} to {x[-1]:g}; largest b² {worst:.2g}"
     )
     if vary == "dim" and cut:
-        # What it needs is not known there, only that it is no less.
+        # There, the budget is only a lower bound on the gradients needed.
         where = ", ".join(f"{v:g}" for v in cut)
         return Claim(text, f"{measured}; ended by its budget at {where}", None)
     return Claim(text, measured, slope <= limit)

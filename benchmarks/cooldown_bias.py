@@ -1,9 +1,9 @@
 """How far the paper's monitor moves the distribution that chains converge to.
 
 Chains start from exact draws of a heavy-tailed target and run long enough for flags and
-positions to settle; a kernel that is exact would leave the distribution as it was. The
-network is right in the core and goes wrong outside, as a trained one does; `decay` says
-how fast. The table goes into docs/algorithm.md, between its markers, with the figure.
+positions to settle; an exact kernel would leave the distribution unchanged. The network
+is right in the core and goes wrong outside, as a trained one does; `stiffness` says how
+fast. The table goes into docs/algorithm.md, between its markers, with the figure.
 
     python benchmarks/cooldown_bias.py         # about 8 minutes on two cores
     python benchmarks/cooldown_bias.py --tiny  # a check that it runs; writes nothing
@@ -59,7 +59,7 @@ class CoreNetwork:
         self.stiffness = stiffness
 
     def stateless_call(self, trainable: Any, non_trainable: Any, x: tf.Tensor) -> Any:
-        """Latents: the potential itself as a single one."""
+        """The potential itself, as a single latent."""
         del trainable
         # The constant keeps the gradient of the norm finite at the origin.
         radius = tf.sqrt(tf.reduce_sum(x**2, axis=-1) + 1e-12)
@@ -69,7 +69,7 @@ class CoreNetwork:
 
 
 class Row(NamedTuple):
-    """One configuration and what it did; distances are of the radius' CDF."""
+    """One configuration and its results; distances are between CDFs of the radius."""
 
     stiffness: float
     monitor: str

@@ -9,8 +9,9 @@ __all__ = ["DIM", "NUM_PAIRS", "SLOPE", "WIDTH", "exact_draws", "log_prob"]
 
 NUM_PAIRS = 5
 DIM = 2 * NUM_PAIRS
-# A hyperbola, whose slope stays below the first: on a parabola the tails are so stiff
-# that the ESS of second moments is a matter of luck, for every sampler.
+# Ridges are hyperbolas, whose slope stays below the first number. On parabolas the
+# tails are so stiff that the ESS of second moments is a matter of luck, for every
+# sampler.
 SLOPE, WIDTH = 1.5, 0.5
 
 
@@ -22,7 +23,7 @@ def log_prob(q: tf.Tensor) -> tf.Tensor:
 
 
 def exact_draws(n: int, seed: int) -> np.ndarray:
-    """Draws of it, `[n, 10]`."""
+    """Draws of the density, `[n, 10]`."""
     x, z = np.random.default_rng(seed).normal(size=(2, n, NUM_PAIRS))
     y = SLOPE * np.sqrt(1.0 + x**2) + WIDTH * z
     return np.concatenate([x, y], axis=-1)

@@ -26,7 +26,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, str]:
-    """Versions (`"not installed"` for what is not there), machine, commit and date."""
+    """Versions (`"not installed"` for missing packages), machine, commit and date."""
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
@@ -48,7 +48,7 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """What HEAD names, read from the repository's files: git need not be there."""
+    """The commit of HEAD, read from the repository's files, without git."""
     folder = pathlib.Path(__file__).parent.parent / ".git"
     try:
         head = (folder / "HEAD").read_text().strip()

@@ -28,7 +28,7 @@ __all__ = ["draw_figures"]
 
 _PANEL = (3.6, 3.2)  # inches
 _DPI = 110
-# One look for each sampler in all figures; those of a kind share a marker.
+# Each sampler has one look in all figures; those of one kind share a marker.
 _LOOKS = {
     "ours": ("tab:red", "*"),
     "ours_nuts": ("tab:orange", "*"),
@@ -42,7 +42,7 @@ _LOOKS = {
     "blackjax_mclmc": ("tab:olive", "s"),
 }
 
-# Of a record, how much of something it took.
+# A quantity of a record.
 Value = Callable[[Record], float]
 
 
@@ -99,7 +99,7 @@ _GROWTH = (
 
 
 def draw_figures(records: list[Record], folder: pathlib.Path) -> list[tuple[str, str]]:
-    """Draws what there are results for; file names and captions of what was drawn."""
+    """Draws the figures that have results; returns their file names and captions."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     if _paper_figure(records, folder / "bench_paper.png"):
@@ -127,7 +127,7 @@ def draw_figures(records: list[Record], folder: pathlib.Path) -> list[tuple[str,
 
 
 def _paper_figure(records: list[Record], path: pathlib.Path) -> bool:
-    """Efficiency upwards, error to the right; hollow where a z-test fails."""
+    """Efficiency upwards, error to the right; hollow markers where a z-test fails."""
     found = find(records, suite="paper")
     problems = [p for p in PAPER if any(r["problem"] == p for r in found)]
     if not problems:
@@ -251,6 +251,6 @@ def _save(
 
 
 def _decades(intervals: list[Any]) -> tuple[float, float]:
-    """Whole ones: a slope looks as steep as it is, and ticks have room."""
+    """Limits at whole decades: slopes keep their steepness, and ticks have room."""
     first, last = np.floor(np.log10(np.min(intervals))), np.log10(np.max(intervals))
     return 10.0**first, 10.0 ** max(np.ceil(last), first + 1.0)

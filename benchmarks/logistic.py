@@ -2,7 +2,7 @@
 
 The density is written as a sum over rows of its difference from a reference point:
 with a million rows the plain sum has a rounding error of tenths of a nat in float32,
-which no sampler can do anything about; the difference has none that matters.
+which no sampler can avoid; that of the difference is negligible.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def _data(rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
 def importance_truth(signed: np.ndarray, start: np.ndarray) -> tuple[Truth, int]:
     """Moments under the posterior, and the number of points they come from.
 
-    The proposal is Laplace's Gaussian, whose own moments are known: only the weights'
-    departure from one has to be averaged, which makes the errors small where the
-    posterior is nearly Gaussian.
+    The proposal is Laplace's Gaussian, whose own moments are known. Only the deviations
+    of the weights from one have to be averaged, so errors are small if the posterior is
+    nearly Gaussian.
 
     Args:
         signed: features times the sign of the label, `[rows, dim]`.
@@ -99,7 +99,7 @@ def importance_truth(signed: np.ndarray, start: np.ndarray) -> tuple[Truth, int]
     pairs = (2, number, dim)
 
     def correction(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the Gaussian's expectation of `values`, with its standard error."""
+        """Correction of the Gaussian's mean of `values`, and its standard error."""
         products = (excess * values).reshape(pairs).mean(axis=0)
         return products.mean(0), products.std(0) / np.sqrt(number)
 

@@ -15,7 +15,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three digits, or all before the point; a dash for what is unknown."""
+    """Three digits, or all before the point; a dash for unknown values."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if math.isinf(value):

@@ -1,4 +1,4 @@
-"""What a run is worth: costs, effective samples, and errors against the truth."""
+"""How good a run is: costs, effective samples, and errors against the truth."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from benchmarks.problem import Problem, Run
 
 __all__ = ["FALSE_ALARM_RATE", "METRICS", "Metric", "measure"]
 
-# That of all z-tests of one run together: one run in a thousand that is right fails. It
-# is nominal: errors are taken as normal, with a spread from the draws, which miss the
-# tail that makes it large. For skewed quantities more fail, for the funnel's arms many.
+# The rate for all z-tests of one run together: one correct run in a thousand fails. It
+# is nominal: errors are assumed normal, with a spread estimated from the draws, which
+# may miss the tail that makes it large. More runs fail for skewed quantities, and many
+# for the funnel's arms.
 FALSE_ALARM_RATE = 1e-3
 GOAL_ESS = 10_000
 _NUM_SIMULATIONS = 2000
@@ -37,14 +38,14 @@ class Metric(NamedTuple):
     meaning: str
 
 
-# Of each kind of call: its name, and what is said of all phases together.
+# For each kind of call: its name, its unit, and a text for all phases together.
 _CALLS = (
     ("gradients", "gradients", "all, warm-up and training included"),
     ("densities", "densities", "without a gradient, all phases"),
     ("calls", "calls", "gradients and densities, all phases"),
 )
-# Of each cost that is set against effective samples: one of it and its unit, all of it,
-# that of the kept draws, and its unit and meaning for 10 000 of them.
+# For each cost that is compared with effective samples: its name and unit for one, the
+# metrics of its total and of the kept draws, and unit and meaning for 10 000 of them.
 _COSTS = (
     (
         *("gradient", "gradient", "gradients", "gradients_kept", "gradients"),
@@ -164,7 +165,7 @@ def _rates(found: dict[str, float]) -> dict[str, float]:
     rates = {}
     for per, _, total, kept, *_ in _COSTS:
         rates[f"ess_per_{per}"] = ess / max(found[total], 1e-9)
-        # Infinite if the kept draws cost nothing of the kind.
+        # Infinite if the kept draws have no such cost.
         rate = ess / found[kept] if found[kept] else math.inf
         rates[f"ess_per_{per}_kept"] = rate
         before = found[total] - found[kept]
@@ -178,10 +179,10 @@ def _errors(problem: Problem, x: np.ndarray) -> dict[str, float]:
     centred = (x - mean) ** 2
     sd = np.sqrt(centred.mean(axis=(0, 1)))
     mean_variance = sd**2 / _ess(x, "mean")
-    # Of the sd, by the delta method from that of the variance.
+    # The error of the sd follows from that of the variance by the delta method.
     variance_sd = centred.std(axis=(0, 1))
     if truth.square_sd is not None:
-        # About a mean of 0 the truth knows the spread, tails and all.
+        # If the mean is 0, the truth gives this spread, including the tails.
         known = np.where(truth.mean == 0.0, truth.square_sd, 0.0)
         variance_sd = np.maximum(variance_sd, known)
     sd_error = variance_sd / np.sqrt(_ess(centred, "mean")) / (2.0 * sd + 1e-300)
@@ -203,7 +204,7 @@ def _errors(problem: Problem, x: np.ndarray) -> dict[str, float]:
 
 
 def _bias(problem: Problem, x: np.ndarray, mean_variance: np.ndarray) -> dict[str, Any]:
-    """`b²`, and what it is by chance: of normal errors with the run's own ESS."""
+    """`b²`, and its size by chance, from normal errors with the run's own ESS."""
     truth, squares = problem.truth, x**2
     square_sd = truth.square_sd
     if square_sd is None:
@@ -238,7 +239,7 @@ def _bias(problem: Problem, x: np.ndarray, mean_variance: np.ndarray) -> dict[st
 
 
 def _ess(x: np.ndarray, method: str) -> np.ndarray:
-    """Of each of `[chains, draws, k]`; 1 for what never changes."""
+    """The ESS of each quantity of `[chains, draws, k]`; 1 if it never changes."""
     arviz = _arviz()
     found = np.array(
         [float(arviz.ess(x[..., i], method=method)) for i in range(x.shape[-1])]

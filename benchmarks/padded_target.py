@@ -4,8 +4,8 @@ The target is five curved ridges in ten dimensions, with exact draws to compare 
 padded by a chain of matrix products that enters the density with weight 1e-30: real
 work, which XLA cannot drop, and no effect on the value. Its length is set at run time
 so that one density of all chains takes about a millisecond on this machine. Every
-sampler adapts its step size, then all draw in turns, so that other load on the machine
-hits them alike. The table goes into docs/algorithm.md, between its markers.
+sampler adapts its step size. Then all draw in turns, so that other load on the machine
+affects them equally. The table goes into docs/algorithm.md, between its markers.
 
     python benchmarks/padded_target.py         # about 7 minutes on two cores
     python benchmarks/padded_target.py --tiny  # a check that it runs; writes nothing
@@ -28,7 +28,7 @@ import tfp_lhnn
 MARKERS = ("<!-- padded target: begin -->", "<!-- padded target: end -->")
 
 NUM_CHAINS = 4
-# Of the padding: a matrix of 256 kB, which stays in the cache of a core.
+# Width of the padding's matrix: its 256 kB stay in the cache of a core.
 PADDING_WIDTH = 256
 DENSITY_MILLISECONDS = 1.0
 
@@ -36,7 +36,7 @@ LogProb = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Size(NamedTuple):
-    """How much is run.
+    """The size of a run.
 
     Attributes:
         num_draws: of each chain in a round; the warm-up is one round.
@@ -70,8 +70,8 @@ class Row(NamedTuple):
         gradients: calls for value and gradient.
         densities: calls for the value alone.
         ess: smallest over the moments `E[x_i]` and `E[x_i²]`.
-        bias: `b²`, the largest squared error of these over the variance of what they
-            are the mean of.
+        bias: `b²`, the largest squared error of these, over the variance of `x_i` or
+            `x_i²`.
         chance: what `b²` stays below in 95 % of runs without bias.
         seconds: of sampling.
         total_seconds: training, compilation and warm-up too.
@@ -99,7 +99,8 @@ def padded(log_prob: LogProb, num_layers: int) -> LogProb:
     def padded_log_prob(q: tf.Tensor) -> tf.Tensor:
         x = tf.tanh(tf.matmul(q, embedding))
         for i in range(num_layers):
-            # In turns, since the gradient of one is the other, at another speed.
+            # The matrix and its transpose alternate: each is the gradient of the other,
+            # and they run at different speeds.
             x = tf.tanh(tf.matmul(x, weights, transpose_b=i % 2 == 1))
         return log_prob(q) + 1e-30 * tf.reduce_sum(x, axis=-1)
 
@@ -107,7 +108,7 @@ def padded(log_prob: LogProb, num_layers: int) -> LogProb:
 
 
 class CallCost:
-    """Times calls for all chains, in a compiled loop of calls that need each other.
+    """Times calls for all chains, in a compiled loop in which each call needs the last.
 
     Args:
         log_prob: what is called.
@@ -141,7 +142,7 @@ class CallCost:
 
     @property
     def milliseconds(self) -> float:
-        """Median of all so far: other load is part of what the samplers meet too."""
+        """Median of all calls so far: other load also slows down the samplers."""
         return statistics.median(self._milliseconds)
 
 
@@ -159,9 +160,9 @@ def calibrate() -> int:
 
 
 def train(target: LogProb, size: Size) -> tuple[tfp_lhnn.LatentHNN, int, str]:
-    """The network, the gradients it cost, and how good it is."""
+    """The network, its cost in gradients, and its error."""
     num_trajectories = 40
-    # More widely than the target: the network knows what it has seen.
+    # Spread more widely than the target: the network knows only what it has seen.
     starts = 1.5 * np.random.default_rng(1).normal(size=(num_trajectories, DIM))
     data = tfp_lhnn.simulate_training_data(
         target,
@@ -179,7 +180,7 @@ def train(target: LogProb, size: Size) -> tuple[tfp_lhnn.LatentHNN, int, str]:
 def make_kernels(target: LogProb, network: Any, size: Size) -> dict[str, Any]:
     """The samplers, each in a wrapper with the acceptance that suits it.
 
-    Plain NUTS does best at 0.8; where leaves cost no gradient, smaller steps pay.
+    Plain NUTS does best at 0.8. If leaves cost no gradient, smaller steps are better.
     """
     common = {"step_size": 0.2, "max_tree_depth": size.max_tree_depth}
     kernels: dict[str, Any] = {"tfp NUTS": tfp.mcmc.NoUTurnSampler(target, **common)}
@@ -204,7 +205,7 @@ def make_kernels(target: LogProb, network: Any, size: Size) -> dict[str, Any]:
 
 
 class Chains:
-    """Chains that can be taken further, a round at a time.
+    """Chains that can be continued, a round at a time.
 
     Args:
         kernel: the sampler, in a wrapper that adapts its step size.
@@ -251,7 +252,7 @@ class Chains:
         return sum(int(np.max(leaves, axis=1).sum()) for leaves in self.leaves), 0
 
     def row(self, name: str, training_seconds: float) -> Row:
-        """What all rounds but the first, the warm-up, came to."""
+        """The results of all rounds except the first, which is the warm-up."""
         draws = np.concatenate(self.draws[1:]).astype(np.float64)
         ess, bias, chance = quality(draws)
         gradients, densities = np.subtract(self.calls[-1], self.calls[1])
@@ -277,7 +278,7 @@ def quality(draws: np.ndarray) -> tuple[float, float, float]:
         import arviz
 
     moments = np.concatenate([draws, draws**2], axis=-1)
-    # A million exact draws: known ten times better than chains can tell.
+    # A million exact draws: ten times more precise than the chains.
     exact = exact_draws(1_000_000, 5)
     exact = np.concatenate([exact, exact**2], axis=-1)
     error = (moments.mean(axis=(0, 1)) - exact.mean(axis=0)) ** 2 / exact.var(axis=0)
@@ -318,7 +319,7 @@ def measure(size: Size) -> tuple[list[Row], str]:
 
 
 def table(rows: list[Row], sentence: str) -> str:
-    """Of figures per effective sample, with the bias beside them."""
+    """A table of costs per effective sample, with the bias."""
     peer = rows[0].seconds / rows[0].ess
     lines = [
         "| sampler | leaves per draw | moved | ESS | b² (by chance below) | gradient "

@@ -1,9 +1,9 @@
-"""Padding: real work that makes a density as slow as one likes, and no slower to learn.
+"""Padding: work that makes a density as slow as desired, but not harder to learn.
 
 A loop of matrix products enters the density with weight 1e-30, so that XLA cannot drop
-it and the value stays the same. Its gradient is such a loop too: value and gradient
-together cost twice the value. The work is that of each point: ten points cost ten
-times one, as with a simulator.
+it and the value stays the same. Its gradient is such a loop too, so value and gradient
+together cost twice the value. Each point has its own work: ten points cost ten times as
+much as one, as with a simulator.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _tf_padding(weights: np.ndarray, embedding: np.ndarray, num_steps: int) -> A
     @tf.custom_gradient
     def pad(q: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # Not the derivative, but as much work, at a weight that hides it.
+            # Not the derivative, but as much work, with a negligible weight.
             return upstream[:, tf.newaxis] * tf.tanh(work(q + 1.0))[:, tf.newaxis] + (
                 tf.zeros_like(q)
             )
@@ -107,7 +107,7 @@ def _jax_padding(weights: np.ndarray, embedding: np.ndarray, num_steps: int) -> 
 
 @functools.cache
 def _milliseconds_per_step(dim: int) -> float:
-    """Of the padding of one point, the fastest of some: other load only adds."""
+    """Time of the padding of one point, the fastest of some: other load only adds."""
     pad = _tf_padding(*_matrices(dim), _CALIBRATION_STEPS)
     run = tf.function(pad, jit_compile=True, autograph=False)
     q = tf.zeros([4, dim])  # as many as chains usually are

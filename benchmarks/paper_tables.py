@@ -102,7 +102,7 @@ def _tail_cells(record: Record) -> list[str]:
 
 
 def seeds_section(records: list[Record]) -> str:
-    """Whether another seed would have told another story."""
+    """Whether another seed would give a different result."""
     seeds, found = summary.series(records, "seed", suite="seeds")
     if not found:
         return ""
@@ -128,7 +128,7 @@ def seeds_section(records: list[Record]) -> str:
 
 
 def peers_section(records: list[Record]) -> str:
-    """What ours and the best tuned NUTS cost for as many effective samples."""
+    """Costs of ours and of the best tuned NUTS for 10 000 effective samples."""
     paper = [record for record in records if record["suite"] == "paper"]
     rows = []
     for ours in summary.find(paper, sampler="ours"):

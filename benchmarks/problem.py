@@ -1,4 +1,4 @@
-"""What a benchmark samples from, and what one run of a sampler gave."""
+"""What a benchmark samples from, and the result of one run of a sampler."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Truth:
         sd_error: their standard errors.
         square_sd: standard deviation of the squares, for the bias `b²`; `None` where it
             is unknown and has to be estimated from a run's own draws.
-        tails: further numbers to meet, by name: the true value, and the function of
-            quantities `[n, k]` that estimates it.
+        tails: further numbers to reproduce, by name: the true value, and the function
+            of quantities `[n, k]` that estimates it.
     """
 
     mean: np.ndarray
@@ -47,8 +47,9 @@ class Problem:
         make_jax_log_prob: returns the same density in JAX, `[dim]` to `[]`; imports JAX
             only when called. `None` if there is none; JAX's samplers skip it then.
         starts: `(num_chains, seed)` to positions `[num_chains, dim]` float32.
-        quantities: positions `[..., dim]` to what the truth speaks of, `[..., k]`.
-        truth: of these.
+        quantities: positions `[..., dim]` to the quantities that the truth is for,
+            `[..., k]`.
+        truth: of these quantities.
         source: where the truth comes from.
     """
 
@@ -64,7 +65,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-    """What every sampler is told, whatever its own options.
+    """The input of every sampler, besides its own options.
 
     Attributes:
         problem: what to sample.
@@ -102,7 +103,7 @@ class Seconds:
     """Wall time of a run's phases.
 
     Attributes:
-        compiling: where it can be told apart, else 0 and part of the others.
+        compiling: where it can be measured; otherwise 0, and part of the others.
         warmup: pilot, training, adaptation.
         sampling: the kept draws.
     """
@@ -119,7 +120,7 @@ class Seconds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """What a sampler gave.
+    """The result of a sampler.
 
     Attributes:
         draws: kept positions, `[chains, draws, dim]`.

@@ -18,7 +18,7 @@ from tfp_lhnn import targets
 
 __all__ = ["check_twins", "gym_names", "make_problem"]
 
-# For the spread of the squares, which `b²` divides by; 1% is more than it needs.
+# For the spread of the squares, which `b²` divides by; an error of 1% is small enough.
 _NUM_EXACT_DRAWS = 100_000
 _CORRELATION = 0.7
 _NUM_TWIN_POINTS = 5
@@ -119,7 +119,7 @@ def _of_target(
 
 
 def normal_starts(dim: int, num_chains: int, seed: int) -> np.ndarray:
-    """Standard normal: all that one knows before one has sampled."""
+    """Standard normal starts, which need no knowledge of the target."""
     generator = np.random.default_rng([seed, 101])
     return generator.standard_normal((num_chains, dim)).astype(np.float32)
 
@@ -173,8 +173,8 @@ def _gaussian5() -> Problem:
 
 
 def _funnel() -> Problem:
-    # The squares of its arms have a variance that no sample shows: b² says little here,
-    # the mean and sd of the neck say all.
+    # The squares of its arms have a variance that no sample shows. So b² says little
+    # here; the mean and sd of the neck are what matters.
     return _of_target(
         targets.funnel(10), functools.partial(jax_densities.funnel, 10), "analytic"
     )

@@ -1,4 +1,4 @@
-"""Makes docs/benchmarks.md and its figures of stored results; nothing is typed by hand.
+"""Makes docs/benchmarks.md and its figures from stored results, nothing by hand.
 
 python -m benchmarks.report                        # the last record of each case
 python -m benchmarks.report --results FILE... --output FOLDER
@@ -98,7 +98,7 @@ def _environment(results: list[Record]) -> str:
     versions = table(
         ["", ""], [[name, "; ".join(map(str, v))] for name, v in rows.items()]
     )
-    # Not those that a stopped run has not come to.
+    # Without the suites that a stopped run has not reached.
     names = dict.fromkeys(
         case["suite"] for result in results for case in result["cases"]
     )
@@ -120,7 +120,7 @@ def _environment(results: list[Record]) -> str:
 
 
 def _origins(results: list[Record]) -> str:
-    """Which of several runs the cases are of: the last one that has a case."""
+    """Which of several runs each case is from: the last one that has it."""
     if len(results) < 2:
         return ""
     last = {
@@ -153,7 +153,7 @@ def _metric(name: str) -> Cell:
     return lambda record: number(record["metrics"][name])
 
 
-# Columns: their heads and what they say of a record.
+# Columns: their heads, and the functions that make a cell from a record.
 _GYM: dict[str, Cell] = {
     "problem": lambda record: record["problem"],
     "dim": lambda record: str(record["dim"]),

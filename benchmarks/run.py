@@ -6,13 +6,13 @@
     python -m benchmarks.run --suite growth --list   # what would run
     python -m benchmarks.run --resume FILE --jobs 2  # what a stopped run lacks
 
-With several jobs, cases of suites whose point is time still run alone, before all
-others. Of the others seconds grow; counts stay, but for chaotic fits, since threads add
-in another order.
+With several jobs, cases of suites that measure time still run alone, before all others.
+The others take more seconds. Their counts stay the same, except for chaotic fits, since
+threads add in another order.
 
-One JSON file for each run, written anew after every case, so that a stopped run can be
+Each run has one JSON file, which is rewritten after every case. So a stopped run can be
 reported, and resumed if neither machine nor sources have changed. `python -m
-benchmarks.report` makes tables and figures of them.
+benchmarks.report` makes tables and figures from these files.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_cases(stored: StoredRun, cases: list[Case], jobs: int = 1) -> None:
-    """Runs them all, those that measure time first, and stores what they gave."""
+    """Runs all cases, those that measure time first, and stores their records."""
     alone = [case for case in cases if case.suite in _TIMED]
     others = [case for case in cases if case.suite not in _TIMED]
     count = 0

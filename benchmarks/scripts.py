@@ -19,16 +19,16 @@ ALGORITHM_PAGE = pathlib.Path(__file__).parent.parent / "docs" / "algorithm.md"
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """One that knows `--tiny`, with the first line of a script's docstring."""
+    """A parser with `--tiny`, and the first line of a script's docstring."""
     made = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     made.add_argument("--tiny", action="store_true", help="only check that it runs")
     return made
 
 
 def silence() -> None:
-    """Leaves out warnings that every script would give."""
+    """Silences warnings that every script would give."""
     warnings.filterwarnings("ignore", "supplied `TransitionKernel` is not calibrated")
-    # Samplers of one shape are many functions, not one that is traced anew.
+    # TensorFlow takes different samplers for one function that is retraced, and warns.
     tf.get_logger().setLevel("ERROR")
 
 
@@ -37,7 +37,7 @@ def compiled_chunk(
     num_draws: int,
     trace_fn: Callable[[Any, Any], Any],
 ) -> Callable[[tf.Tensor, Any, tf.Tensor], Any]:
-    """A function of state, results and seed that takes chains further, compiled once.
+    """A function of state, results and seed that continues chains, compiled once.
 
     Args:
         kernel: what to run.
@@ -45,7 +45,7 @@ def compiled_chunk(
         trace_fn: of state and results, as `tfp.mcmc.sample_chain` has it.
 
     Returns:
-        The function; it returns draws, trace, and the results to go on with.
+        The function; it returns draws, trace, and the results to continue from.
     """
 
     @tf.function(jit_compile=True, autograph=False)
@@ -64,7 +64,7 @@ def compiled_chunk(
 
 
 def insert(text: str, markers: tuple[str, str], path: pathlib.Path) -> None:
-    """Replaces what stands between two markers of a page."""
+    """Replaces the text between two markers of a page."""
     page = path.read_text()
     begin, end = (page.index(marker) for marker in markers)
     path.write_text(page[: begin + len(markers[0])] + f"\n{text}\n" + page[end:])

@@ -1,4 +1,4 @@
-"""What step-size adaptation makes of a network that is wrong by a known amount.
+"""How step-size adaptation works with a network that is wrong by a known amount.
 
 The target is a 2-D Gaussian and the network's energy is `U + a sin(2 q_0)`, so that no
 step, however small, conserves the true energy. TFP's dual averaging adapts the step,
@@ -7,8 +7,8 @@ which is then kept. The table goes into docs/algorithm.md, between its markers.
     python benchmarks/step_adaptation.py         # about 10 minutes on two cores
     python benchmarks/step_adaptation.py --tiny  # a check that it runs; writes nothing
 
-`--json FILE` writes the rows to a file; `--before FILE` takes such rows, of an earlier
-version of the package, into the table. The script uses nothing but public names:
+`--json FILE` writes the rows to a file; `--before FILE` adds such rows, of an earlier
+version of the package, to the table. The script uses nothing but public names:
 
     PYTHONPATH=<earlier version> python benchmarks/step_adaptation.py --json before.json
     python benchmarks/step_adaptation.py --before before.json
@@ -34,7 +34,7 @@ NUM_ADAPTATION = 400
 NUM_DRAWS = 500
 FIRST_STEP = 0.5
 TARGET_ACCEPTANCE = 0.8
-# Seeds 1 to 5 served to choose the numbers above.
+# Seeds 1 to 5 were used to choose the numbers above.
 SEEDS = range(11, 15)
 
 
@@ -57,7 +57,7 @@ class WavyNetwork:
         self.amplitude = amplitude
 
     def stateless_call(self, trainable: Any, non_trainable: Any, x: tf.Tensor) -> Any:
-        """Latents: the potential itself as a single one."""
+        """The potential itself, as a single latent."""
         del trainable
         energy = -log_prob(x) + self.amplitude * tf.sin(2.0 * x[:, 0])
         return energy[:, tf.newaxis], non_trainable
@@ -97,7 +97,7 @@ def make_kernel(amplitude: float, mode: str) -> tfp.mcmc.TransitionKernel:
 
 
 def ess_per_draw(values: np.ndarray) -> float:
-    """Of the worst of some averages, `[draws, chains, averages]`."""
+    """The smallest ESS of some averages, `[draws, chains, averages]`, per draw."""
     ess = tfp.mcmc.effective_sample_size(
         tf.constant(values), cross_chain_dims=1, filter_beyond_positive_pairs=True
     )
@@ -120,7 +120,7 @@ def measure(amplitude: float, mode: str, seeds: Any, num_draws: int) -> Row:
 
     runs = []
     for seed in seeds:
-        # Exact draws: what is wrong later, the kernel has done.
+        # Exact draws, so that any later error is caused by the kernel.
         state = np.random.default_rng(seed).normal(size=(NUM_CHAINS, 2))
         draws, stats = sample(tf.constant(state, tf.float32), tf.constant([seed, 3]))
         x = draws.numpy().astype(np.float64)
@@ -128,7 +128,7 @@ def measure(amplitude: float, mode: str, seeds: Any, num_draws: int) -> Row:
         true_accept = getattr(stats, "log_true_accept_ratio", None)
         if mode == "delayed acceptance":
             true_accept = np.minimum(stats.log_delayed_accept_ratio, 0.0)
-        elif true_accept is None:  # before it was traced beside the other
+        elif true_accept is None:  # versions in which this was the only ratio
             true_accept = stats.log_accept_ratio
         tallies = [
             (tally[-1] - tally[0]).numpy().mean() / (num_draws - 1)

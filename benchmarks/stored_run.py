@@ -1,4 +1,4 @@
-"""The file of one run: begun, written anew after every case, gone on with later."""
+"""The file of one run, which is rewritten after every case and can be resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SOURCES = (
 
 
 class StoredRun:
-    """What a run has measured so far, in a file that always holds all of it."""
+    """The records of a run so far, in a file that always holds all of them."""
 
     def __init__(self, path: pathlib.Path, result: dict[str, Any]) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class StoredRun:
 
     @classmethod
     def begin(cls, suites: list[str], folder: pathlib.Path) -> StoredRun:
-        """A new one, named by its suite and the time."""
+        """Begins a new run, named by its suites and the time."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
         name = suites[0] if len(suites) == 1 else "suites"
         result: dict[str, Any] = {
@@ -60,11 +60,11 @@ class StoredRun:
 
     @classmethod
     def resume(cls, path: pathlib.Path) -> StoredRun:
-        """One that was stopped.
+        """Resumes a run that was stopped.
 
         Raises:
-            ValueError: if machine, versions or sources are not those it began with,
-                so that it would be two runs in one file.
+            ValueError: if machine, versions or sources have changed since the run
+                began, so that the file would mix two runs.
         """
         result = json.loads(path.read_text())
         then, now = result["environment"], environment()
@@ -82,12 +82,12 @@ class StoredRun:
 
     @property
     def missing(self) -> list[Case]:
-        """Cases of its suites that it has no record of."""
+        """Cases of the run's suites that have no record yet."""
         keys = {record["key"] for record in self._result["cases"]}
         return [case for case in self._all if case.key not in keys]
 
     def add(self, record: dict[str, Any]) -> None:
-        """Stores a case's record, in the order of the suites whenever it ended."""
+        """Stores a case's record; records are in the order of the suites."""
         records = self._result["cases"]
         records.append(record)
         records.sort(key=lambda other: self._rank[other["key"]])
@@ -95,7 +95,7 @@ class StoredRun:
 
 
 def write(path: pathlib.Path, content: dict[str, Any]) -> None:
-    """All or nothing: a reader never sees half a file."""
+    """Writes atomically: a reader never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(_finite(content), indent=1, allow_nan=False))
@@ -122,7 +122,7 @@ def _require_sources_of(commit: str, path: pathlib.Path) -> None:
 
 
 def _finite(content: Any) -> Any:
-    """The same with `None` for what JSON has no number for."""
+    """The content with `None` for numbers that JSON does not have."""
     if isinstance(content, dict):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -15,15 +15,15 @@ __all__ = ["FULL", "SMOKE", "SUITES", "Case", "Size", "suite"]
 
 
 class Size(NamedTuple):
-    """How much is run.
+    """The size of a suite.
 
     Attributes:
         name: of the size.
-        draws: that numbers of draws are divided by.
+        draws: divisor of numbers of draws.
         limit: seconds that one case may take.
-        training: that numbers of training points and steps of the paper's algorithm
-            are divided by.
-        budget: most gradients of ours.
+        training: divisor of numbers of training points and steps of the paper's
+            algorithm.
+        budget: the largest number of gradients for ours.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Case:
         options: of the sampler.
         vary: what is varied in a series of cases (`"dim"`, `"chains"`, `"draws"`,
             `"training"`, `"budget"`, `"seed"`), or empty.
-        value: that it has here.
+        value: its value here.
         limit: seconds.
         seed: of the starts and of the sampler.
     """
@@ -87,11 +87,11 @@ _LONG_PAPER = (
     "funnel",
     "allen_cahn",
 )
-# Of all phases; the sampler stops before where its fit is good.
+# For all phases; the sampler stops earlier if its fit is good.
 _BUDGETS = {"rosenbrock:10": 27_500, "rosenbrock:3": 20_000, "funnel": 10_000}
 _USUAL_BUDGET = 3000
 _BUDGET_SERIES = (500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
-# The reference code's, by problem; the others have the table's 400 000.
+# Those of the reference code, by problem; the others have the 400 000 of the table.
 _TRAINING_GRADIENTS = {"gaussian_mixture_1d": 8000, "rosenbrock:3": 100_000}
 
 
@@ -118,7 +118,7 @@ class _Maker:
         if "gradient_budget" in options:
             options["gradient_budget"] = min(options["gradient_budget"], size.budget)
         if "num_warmup" in options:
-            # Fewer than 150 are too few windows for some.
+            # With fewer than 150, some adaptations have too few windows.
             options["num_warmup"] = min(
                 options["num_warmup"], max(150, options["num_warmup"] // size.draws)
             )
@@ -199,8 +199,8 @@ def _cost(size: Size) -> list[Case]:
     ):
         series = {"vary": "rows", "value": rows}
         problem = f"logistic:{rows}"
-        # Many chains share a pass over the rows. Not so well where each has to warm up:
-        # with sixteen, NumPyro took 145 s to 10 000 effective samples at 10^5 rows.
+        # Many chains share a pass over the rows. This helps less if each has to warm
+        # up: with sixteen, NumPyro took 145 s to 10 000 effective samples at 10^5 rows.
         cases.append(make(problem, "ours", 16, 700, **series, gradient_budget=2000))
         for sampler in ("numpyro_nuts", "tfp_nuts"):
             if sampler == "numpyro_nuts" or rows == 100_000:
@@ -247,11 +247,12 @@ def _growth(size: Size) -> list[Case]:
                     1000,
                     vary="dim",
                     value=dim,
-                    # So much that the fit ends by its own rule, not for want of it.
+                    # Enough that the fit ends by its own rule, not for lack of
+                    # gradients.
                     gradient_budget=max(10_000, 40 * dim),
                 )
             )
-    # A density and trees that cost little: what grows is the sampler's own time.
+    # A cheap density and small trees: what grows is the sampler's own time.
     base = "correlated_gaussian:10"
     timed = {"gradient_budget": 3000, "split_compiling": True}
     for chains in (1, 16, 64, 256, 1024, 4096):
@@ -282,13 +283,13 @@ def _budget(size: Size) -> list[Case]:
         make(problem, "ours", 4, 2500, "budget", budget, gradient_budget=budget)
         for problem in ("rosenbrock:3", "eight_gaussians", "german_credit")
         for budget in _BUDGET_SERIES
-        # Fits of the last two are good before: more budget changes nothing.
+        # The last two have a good fit with less: more budget changes nothing.
         if problem == "rosenbrock:3" or budget not in (10_000, 20_000)
     ]
 
 
 def _seeds(size: Size) -> list[Case]:
-    """The hardest of the paper's table, where one seed proves little."""
+    """The hardest posterior of the paper's table, for which one seed proves little."""
     make = _Maker("seeds", size)
     problem = "rosenbrock:10"
     cases = [
@@ -329,5 +330,5 @@ SUITES = {
 
 
 def suite(name: str) -> list[Case]:
-    """Its cases: smoke's at its size, all others in full."""
+    """The cases of a suite: those of smoke at its own size, all others in full."""
     return SUITES[name](SMOKE if name == "smoke" else FULL)

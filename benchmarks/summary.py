@@ -60,7 +60,7 @@ PAPER = {
 
 
 def stored(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Results in a folder, the oldest first; smoke's only if there are no others."""
+    """Results in a folder, oldest first; those of smoke only if there are no others."""
     paths = sorted(folder.glob("*-*-*.json"), key=lambda p: p.stem.split("-", 1)[1])
     others = [path for path in paths if not path.stem.startswith("smoke-")]
     return others or paths
@@ -74,7 +74,7 @@ def load(paths: Iterable[pathlib.Path]) -> tuple[list[Record], list[Record]]:
 
 
 def find(records: Iterable[Record], **fields: Any) -> list[Record]:
-    """Those that ran and have these fields."""
+    """The records of cases that ran and have these fields."""
     return [
         record
         for record in records
@@ -90,9 +90,9 @@ def cost_for(record: Record, what: str, ess: float) -> float:
 
 
 def break_even(ours: Record, baseline: Record, what: str) -> float:
-    """Effective samples from which on ours costs no more than the baseline.
+    """The number of effective samples above which ours costs no more than the baseline.
 
-    0 if it is cheaper from the first on, infinite if it never is.
+    0 if it is cheaper from the first on, infinite if it is never cheaper.
     """
     (our_fixed, our_slope), (fixed, slope) = _line(ours, what), _line(baseline, what)
     if our_slope >= slope:
@@ -108,7 +108,7 @@ def _line(record: Record, what: str) -> tuple[float, float]:
 
 
 def best_nuts(records: Iterable[Record], problem: str, what: str) -> Record | None:
-    """The tuned NUTS that needs least for 10 000 effective samples."""
+    """The tuned NUTS that needs the least for 10 000 effective samples."""
     rivals = [
         record
         for record in find(records, problem=problem)
@@ -118,7 +118,7 @@ def best_nuts(records: Iterable[Record], problem: str, what: str) -> Record | No
 
 
 def ess_per_gradient_at(record: Record, num_draws: float) -> float:
-    """With everything included, had the run made `num_draws` draws in all."""
+    """ESS per gradient, all costs included, if the run had made `num_draws` draws."""
     metrics = record["metrics"]
     scale = num_draws / record["num_kept"]
     warmup = metrics["gradients"] - metrics["gradients_kept"]
@@ -161,8 +161,8 @@ def predicted_seconds(
 
     Args:
         record: of a target padded to `milliseconds`, where a gradient costs twice that.
-        milliseconds: of one density of one point then.
-        new_milliseconds: of one density now.
+        milliseconds: of one density of one point in that run.
+        new_milliseconds: of one density in the prediction.
         ess: effective samples.
     """
     gradients = cost_for(record, "gradients", ess)

@@ -1,8 +1,8 @@
 """Steps per second of `tfp_lhnn.train` against other ways to run the same steps.
 
 All ways train the same separable network on the same data, batch size and loss, in one
-process, in turns; each is judged by its fastest turn, since everything else that runs
-on the machine can only slow it down. Compilation is not counted.
+process, in turns; the fastest turn of each counts, since other load on the machine can
+only slow it down. Compilation is not counted.
 
     python benchmarks/training.py            # two minutes
     python benchmarks/training.py --tiny     # seconds; checks that it runs
@@ -38,7 +38,7 @@ def make_data(dim: int, num_points: int) -> TrainingData:
 
 
 def as_points(data: TrainingData) -> training_loop.Points:
-    """What the layers learn above the standard Gaussian, as `train` prepares it."""
+    """What the layers learn on top of the standard Gaussian, as `train` prepares it."""
     energy = 0.5 * np.sum(data.position**2, axis=1)
     return training_loop.Points(
         data.position, -data.momentum_rate - data.position, -data.log_prob - energy
@@ -164,7 +164,7 @@ def python_loop(args: argparse.Namespace, data: TrainingData) -> Callable[[], No
 def keras_fit(
     args: argparse.Namespace, data: TrainingData, steps_per_execution: int
 ) -> Callable[[], None]:
-    """Keras' own `fit`; its loss is the plain physics loss, which is a little less."""
+    """Keras' own `fit`; its loss is the plain physics loss, slightly less work."""
     network = make_network(args)
     network.compile(
         keras.optimizers.Adam(LEARNING_RATE),
@@ -180,7 +180,7 @@ def keras_fit(
 
 
 def measure(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Fastest turn of each, in seconds; the first turns compile and do not count."""
+    """The fastest turn of each, in seconds. First turns compile and do not count."""
     for run in runs.values():
         run()
     seconds = dict.fromkeys(runs, float("inf"))

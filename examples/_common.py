@@ -13,14 +13,14 @@ import tensorflow as tf
 import tfp_lhnn
 
 # Trajectories run in one batch, so many short ones cost no more time than few, and
-# forty starts in a square of area 144 leave none of the eight modes out.
+# forty starts in a square of area 144 miss none of the eight modes.
 NUM_TRAJECTORIES = 40
 START_RADIUS = 6.0
 TRAINING_STEP_SIZE = 0.3
 
 
 def make_parser(description):
-    """With the options of every example, and the first line of its docstring."""
+    """A parser with the options of every example and its docstring's first line."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument(
         "--device",
@@ -50,7 +50,7 @@ def make_parser(description):
 
 
 def add_chain_arguments(parser, num_chains, num_draws):
-    """How many chains and draws; chains that adapt throw their warm-up away."""
+    """Numbers of chains and draws; chains that adapt discard their warm-up."""
     parser.add_argument("--num-chains", type=int, default=num_chains)
     parser.add_argument(
         "--num-draws", type=int, default=num_draws, help="kept, per chain"
@@ -59,7 +59,7 @@ def add_chain_arguments(parser, num_chains, num_draws):
 
 
 def parse_arguments(parser):
-    """Parses, and refuses a device that does not exist by naming those that do."""
+    """Parses; refuses a device that does not exist, and lists those that do."""
     args = parser.parse_args()
     names = [device.name for device in tf.config.list_logical_devices()]
     short = [name.removeprefix("/device:") for name in names]
@@ -86,7 +86,7 @@ def dispersed_starts(num, dim, seed):
 
 
 def train_network(log_prob, starts, args, *, dim, step_size):
-    """Simulates true trajectories, trains on them, prints what came of it."""
+    """Simulates true trajectories, trains on them, and prints the result."""
     begin = time.perf_counter()
     data = tfp_lhnn.simulate_training_data(
         log_prob,
@@ -101,7 +101,7 @@ def train_network(log_prob, starts, args, *, dim, step_size):
 
 
 def fit_network(data, args, *, dim, begin):
-    """Trains on data whose making began at `begin`, prints what came of it."""
+    """Trains on data whose simulation began at `begin`, and prints the result."""
     network = tfp_lhnn.LatentHNN(dim, args.hidden_units)
     history = tfp_lhnn.train(
         network,
@@ -128,7 +128,7 @@ def train_on_eight_gaussians(target, args):
 
 
 def true_gradient_fn(log_prob):
-    """`∂U/∂q` of the target, with the call of `network.potential_gradient`."""
+    """`∂U/∂q` of the target, with the signature of `network.potential_gradient`."""
 
     def gradient(q):
         with tf.GradientTape() as tape:
@@ -200,7 +200,7 @@ def compare_energies(target, network, num_starts, step_size, num_steps, args):
 
 
 class Cost(NamedTuple):
-    """What all draws cost, warm-up too.
+    """The cost of all draws, warm-up included.
 
     Gradients and densities are counted for each chain that needed them; "executed"
     are those computed, for all chains at once as soon as one needs them.
@@ -269,7 +269,7 @@ def effective_sample_size(draws):
 
 
 def squared_bias(draws, target, seed):
-    """How wrong first and second moments are, and how wrong chance makes them.
+    """The error of first and second moments, and its size by chance alone.
 
     The bias `b²` is the squared error of `E[x_i]` or `E[x_i²]` over the variance of
     `x_i` or `x_i²` under the target, the largest over coordinates and both moments. An
@@ -286,7 +286,7 @@ def squared_bias(draws, target, seed):
     """
     moments = np.concatenate([draws, draws**2], axis=-1, dtype=np.float64)
     truth = np.concatenate([target.mean, target.variance + target.mean**2])
-    # 10⁵ draws know the variances, mere scales here, to a percent.
+    # 10⁵ draws give the variances, which are only scales here, to a percent.
     exact = target.sample(100_000, seed)
     scale = np.concatenate([target.variance, np.var(exact**2, axis=0)])
     error = (moments.mean(axis=(0, 1)) - truth) ** 2 / scale

@@ -3,8 +3,8 @@
 Trains a network on a few thousand true gradients, then samples with
 `tfp_lhnn.LatentHNNNoUTurnSampler` (the paper's error monitor) and with
 `tfp.mcmc.NoUTurnSampler`: same starts, same number of draws, both with a step size
-adapted by dual averaging, both compiled by XLA. Prints what each cost and how right it
-is, since a sampler can be fast and wrong.
+adapted by dual averaging, both compiled by XLA. Prints the cost and the bias of each,
+since a sampler can be fast and wrong.
 
 Each has the target acceptance that suits it. At the usual 0.8 leapfrog is so coarse
 that even true gradients exceed the monitor's threshold of 10 nats in one draw of a
@@ -29,7 +29,7 @@ NAMES = ("LHNN-NUTS", "tfp NUTS")
 
 
 class Run(NamedTuple):
-    """Draws kept, `[draws, chains, dim]`, and what all draws, warm-up too, cost."""
+    """Draws kept, `[draws, chains, dim]`, and the cost of all, warm-up included."""
 
     draws: np.ndarray
     step_size: float
@@ -49,7 +49,7 @@ def parse_arguments():
 
 
 def sample(kernel, target_accept, trace_fn, starts, args):
-    """Warm-up and draws in one compiled call, made twice to tell compilation apart."""
+    """Warm-up and draws in one compiled call, made twice to time compilation apart."""
     adaptive = tfp.mcmc.DualAveragingStepSizeAdaptation(
         kernel,
         # The last fifth of the warm-up lets the chains settle at the final step size.
@@ -86,7 +86,7 @@ def sample_lhnn(target, network, starts, args):
         num_fallback_samples=args.num_fallback_samples,
     )
     with warnings.catch_warnings():
-        # True, and said below the table: the paper's monitor is not exact.
+        # True, and mentioned below the table: the paper's monitor is not exact.
         warnings.filterwarnings("ignore", message=".*is not calibrated")
         draws, stats, seconds = sample(
             kernel, args.lhnn_target_accept, tfp_lhnn.trace_stats, starts, args
@@ -133,7 +133,7 @@ def print_comparison(target, runs, num_training_gradients, args):
     total = [cost.gradients + n for cost, n in zip(costs, training, strict=True)]
 
     def per(counts):
-        # No gradient at all is possible, and no reason to divide by zero.
+        # A sampler may need no gradients at all.
         return [f"{e / max(n, 1):.4f}" for e, n in zip(ess, counts, strict=True)]
 
     rows = [

@@ -1,4 +1,4 @@
-"""Logistic regression with many rows: a density that costs what NUTS cannot afford.
+"""Logistic regression with many rows: a density too expensive for NUTS.
 
 python examples/logistic_regression.py --rows 100000 --output figures
 """
@@ -27,9 +27,10 @@ def make_data(rows, seed=0):
 def make_log_prob(features, labels):
     """`[n, DIM] -> [n]`, with a standard normal prior.
 
-    The rows are worked on in single precision, which is fast. Their sum is taken in
-    that of `q`. With a million rows it is near -4e5, where neighbouring numbers of
-    single precision are 0.03 apart: too far for differences of log densities.
+    The terms of the rows are computed in single precision, which is fast. They are
+    summed in the precision of `q`. With a million rows the sum is near -4e5, where
+    neighbouring numbers of single precision are 0.03 apart: too far for differences of
+    log densities.
     """
     features, labels = tf.constant(features), tf.constant(labels)
 

@@ -1,4 +1,4 @@
-"""A run that can be stopped at any moment and goes on where it was.
+"""A run that can be stopped at any moment and resumed where it was.
 
 Interrupt it (Ctrl-C, or kill -9) and start it again: the draws are those of a run that
 was never stopped.

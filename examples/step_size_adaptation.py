@@ -1,9 +1,9 @@
 """The kernel in TFP's adaptation wrappers: the patterns to copy.
 
 The model has a constrained parameter: thirty observations of a normal distribution with
-unknown mean and precision, under conjugate priors, so that the posterior is known. Its
-two parameters have scales that differ ten times once the precision is on a log scale.
-Three ways to sample it, with the same network:
+unknown mean and precision, under conjugate priors, so that the posterior is known. The
+scales of its two parameters differ by a factor of ten once the precision is on a log
+scale. Three ways to sample it, with the same network:
 
 1. the unconstrained density, with an adapted step size;
 2. the density as it stands, `TransformedTransitionKernel` outermost;
@@ -148,7 +148,7 @@ def sample(kernel, is_unconstrained, args):
         state = [b.inverse(x) for b, x in zip(BIJECTORS, state, strict=True)]
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        # True, and in the README: the paper's monitor is not exact.
+        # True, and explained in the README: the paper's monitor is not exact.
         warnings.filterwarnings("ignore", message=".*is not calibrated")
         parts, stats = run([tf.constant(x) for x in state], tf.constant([args.seed, 0]))
     if is_unconstrained:
@@ -190,7 +190,7 @@ def posterior_rows(name, draws):
 def draw_figure(runs, args):
     """Step sizes during warm-up, and marginals beside the exact ones."""
     figure, panels = _common.three_panels()
-    # The first two are the same chain; a broken line lets both be seen.
+    # The first two are the same chain; with a broken line both are visible.
     for (name, (_, stats, _)), style in zip(
         runs.items(), ("-", "--", "-"), strict=True
     ):

@@ -3,16 +3,17 @@
 The target is a Student density in three dimensions. The network has seen gradients
 within radius 2 only, as after too short a pilot run: it knows two thirds of the mass,
 and its energy is far too high beyond. All samplers have the same step size and start
-from the same exact draws, so that whatever differs from the truth is a sampler's doing:
+from the same exact draws, so that any difference from the truth is caused by the
+sampler:
 
-1. `"cooldown"`, the paper's monitor: cheap, does not stick, and loses the tail;
+1. `"cooldown"`, the paper's monitor: cheap, and never stuck, but it loses the tail;
 2. `"pointwise"`: exact, true gradients wherever the network is wrong;
-3. `"none"`: exact, no gradient at all, chains in the tail stand still;
-4. delayed acceptance: exact, one density per draw, true transitions now and then
-   against standing still.
+3. `"none"`: exact, no gradient at all, but chains in the tail get stuck;
+4. delayed acceptance: exact, one density per draw, with occasional true transitions
+   that free stuck chains.
 
-A chain that stands still is exact but says little: look at the Monte Carlo error, which
-comes from the differences between chains, before the bias.
+A stuck chain is exact but says little: look at the Monte Carlo error, which comes from
+the differences between chains, before the bias.
 
     python examples/which_monitor.py --output figures
 """
@@ -30,14 +31,15 @@ import tfp_lhnn
 
 DIM = 3
 DEGREES_OF_FREEDOM = 6.0
-# The network has seen what is nearer than the first; 1.5 % is beyond the second.
+# The network has seen only what is within the first; 1.5 % of the mass is beyond the
+# second.
 CORE_RADIUS, FAR_RADIUS = 2.0, 5.0
 STEP_SIZE = 0.6
 NUM_CHUNKS = 4
 
 
 class Run(NamedTuple):
-    """Distances of the draws from the origin, `[draws, chains]`, and what they cost."""
+    """Distances of the draws from the origin, `[draws, chains]`, and their cost."""
 
     radius: np.ndarray
     is_exact: bool
@@ -61,8 +63,8 @@ def exact_draws(n, seed):
 def spread_starts(n, truth, seed):
     """Exact draws, one from each of `n` shells of equal mass.
 
-    Chains that stand still keep the luck of their starts; this way there is none about
-    how many of them are far out.
+    Stuck chains keep the luck of their starts. With these starts, the number of chains
+    that begin far out is not random.
 
     Args:
       n: how many.
@@ -131,7 +133,7 @@ def sample(kernel, starts, args):
     state, results = starts, kernel.bootstrap_results(starts)
     chunks, seconds = [], []
     with warnings.catch_warnings():
-        # True of "cooldown", and what this example is about.
+        # True of "cooldown", and the subject of this example.
         warnings.filterwarnings("ignore", message=".*is not calibrated")
         for i in range(NUM_CHUNKS):
             begin = time.perf_counter()
@@ -155,7 +157,7 @@ def sample(kernel, starts, args):
 
 
 def mean_and_error(values):
-    """Of `[draws, chains]`: mean, and its standard error from chain to chain."""
+    """Mean of `[draws, chains]`, and its standard error from the spread of chains."""
     chains = values.mean(axis=0)
     return chains.mean(), chains.std(ddof=1) / np.sqrt(len(chains))
 
@@ -217,7 +219,7 @@ def print_comparison(runs, truth, num_training_gradients, args):
 
 
 def draw_figure(runs, truth, network, num_training_gradients, args):
-    """What the network gets wrong, what each mode pays, and how wrong it is."""
+    """The error of the network, and the cost and bias of each mode."""
     figure, (energy, cost, bias) = _common.three_panels(width_ratios=(1, 1.3, 1))
     radius = np.linspace(0.0, 8.0, 200, dtype=np.float32)
     line = np.stack([radius, 0 * radius, 0 * radius], axis=-1)
@@ -245,7 +247,7 @@ def draw_figure(runs, truth, network, num_training_gradients, args):
 
 
 def plot_cost(axes, rows, runs, num_training_gradients):
-    """Bars of calls per effective sample; pale behind them, those executed."""
+    """Bars of calls per effective sample; behind them, in pale, the calls executed."""
     ess = np.array([radius_ess(run) for run in runs])
     training = num_training_gradients * (rows > 0)
     for offset, label, colour, needed, executed in (

@@ -57,8 +57,8 @@ __all__ = [
     "train",
 ]
 
-# Where the names are that need ArviZ, which takes a second to import: whoever uses the
-# kernels alone does not wait for it.
+# Modules of the names that need ArviZ. It takes a second to import, so users of the
+# kernels alone should not have to wait for it.
 _LAZY = {
     "Fit": "learning.fit_result",
     "SamplingWarning": "posterior.diagnostics",

@@ -1,7 +1,7 @@
 """Samplers by name, each `(job, **options) -> Run`.
 
-A gradient is one value and gradient of one chain's point, for all samplers alike; what
-chains that are done compute while others go on is not counted.
+A gradient is one value and gradient of one chain's point, for all samplers alike. What
+finished chains compute while others continue is not counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["PEERS", "SAMPLERS", "Sampler", "missing_packages"]
 
 
 class Sampler(NamedTuple):
-    """Where a sampler is to be found.
+    """Where to find a sampler.
 
     Attributes:
         module: in this package; imported when it is used.
         function: in that module.
         packages: what has to be installed beyond this package's own needs.
-        options: that tell it from others of the same function.
+        options: that distinguish it from others of the same function.
         title: for tables.
     """
 
@@ -67,7 +67,7 @@ SAMPLERS: dict[str, Sampler] = {
     ),
 }
 
-# What a user would choose instead; the tuned NUTS among them are the opponents.
+# What a user would choose instead; claims are about the tuned NUTS among them.
 PEERS = (
     "tfp_nuts",
     "tfp_windowed",

@@ -32,10 +32,10 @@ class Advance(NamedTuple):
 
 
 class Chain:
-    """A state that can be taken further, and the seconds that it took.
+    """Chains that can be continued, and the seconds that they took.
 
-    The first call compiles; what it takes longer than the others of its phase, in the
-    median, is called compilation.
+    The first call compiles. The time by which it exceeds the median of the other calls
+    of its phase is called compilation.
 
     Args:
         kernel: what to run.

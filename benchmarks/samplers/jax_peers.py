@@ -1,7 +1,7 @@
 """Peers in JAX: NumPyro's NUTS, BlackJAX's NUTS and adjusted MCLMC.
 
-All chains of a sampler run in lockstep, by `vmap`, as those of TFP do: matrix products
-of all chains at once are how a target uses both cores.
+All chains of a sampler run in lockstep, by `vmap`, as those of TFP do: a target uses
+both cores by matrix products of all chains at once.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def numpyro_nuts(
     *,
     num_warmup: int = 1000,
 ) -> Run:
-    """`numpyro.infer.NUTS` as it comes, with a diagonal mass matrix.
+    """`numpyro.infer.NUTS` with its defaults, such as a diagonal mass matrix.
 
-    The few gradients of its first guess of a step are not in its counts. Compilation is
+    The few gradients of its first guess of a step size are not counted. Compilation is
     part of the warm-up's time.
     """
     import jax
@@ -136,7 +136,7 @@ def blackjax_mclmc(
         job: what to sample, with chains in lockstep.
         num_warmup: transitions of tuning.
         target_acceptance: of the step's tuning.
-        num_integration_steps: of a trajectory in the mean; the default is BlackJAX's.
+        num_integration_steps: mean number for a trajectory; the default is BlackJAX's.
     """
     import blackjax
     import jax
@@ -191,7 +191,7 @@ def blackjax_mclmc(
 
 
 class _Done(NamedTuple):
-    """What BlackJAX's chains gave.
+    """The result of BlackJAX's chains.
 
     Attributes:
         draws: `[chains, draws, dim]`.

@@ -27,7 +27,7 @@ def sample(
     num_burnin_draws: int = 100,
     split_compiling: bool = False,
 ) -> Run:
-    """Fit and draws. Burn-in counts as warm-up; its time is part of the sampling's.
+    """Fit and draws. Burn-in counts as warm-up, but its time is part of the sampling.
 
     Args:
         job: what to sample.
@@ -35,8 +35,8 @@ def sample(
         gradient_budget: of all chains and phases.
         num_burnin_draws: of each chain.
         split_compiling: whether to draw once more from the same fit, when all is
-            compiled: what it took longer before is called compilation. That of the fit
-            stays part of the warm-up.
+            compiled. The time by which the first run took longer is called compilation.
+            The fit's own compilation stays part of the warm-up.
     """
     problem, seed = job.problem, job.seed
     starts = tf.constant(problem.starts(_NUM_STARTS, seed))
@@ -77,7 +77,7 @@ def sample(
         compiling = max(0.0, sampling_seconds - again)
     attrs, stats = posterior.attrs, posterior.sample_stats
     gradients = int(stats["target_gradients"].sum())
-    # An evaluation with a gradient is in both tallies.
+    # An evaluation with a gradient counts in both tallies.
     densities = int(stats["target_evaluations"].sum()) - gradients
     all_gradients = int(attrs["target_gradients"])
     all_densities = int(attrs["target_evaluations"]) - all_gradients

@@ -37,7 +37,7 @@ def sample(
 
     Args:
         job: what to sample. The paper has one chain; several cost as much per draw and
-            mix alike.
+            mix equally well.
         error_monitor: `"cooldown"` is the paper's.
         num_burnin_draws: of each chain.
         num_trajectories: of training, from dispersed starts.
@@ -63,7 +63,7 @@ def sample(
         network, data, seed=seed, num_steps=num_training_steps, **_OPTIMISER
     )
     with warnings.catch_warnings():
-        # The cool-down is not calibrated, which is what the bias column is for.
+        # The cool-down is not calibrated; the bias column shows the effect.
         warnings.filterwarnings("ignore", "supplied `TransitionKernel`")
         kernel = tfp_lhnn.LatentHNNNoUTurnSampler(
             problem.log_prob,
@@ -106,6 +106,6 @@ def _trace(_: Any, results: Any) -> dict[str, tf.Tensor]:
 
 
 def _totals(trace: dict[str, np.ndarray]) -> tuple[int, int]:
-    """Gradients and densities without one, so far."""
+    """Gradients so far, and densities without a gradient."""
     gradients = int(trace["gradients"][-1].sum(dtype=np.int64))
     return gradients, int(trace["evaluations"][-1].sum(dtype=np.int64)) - gradients

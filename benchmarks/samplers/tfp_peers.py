@@ -27,7 +27,7 @@ def nuts(
 ) -> Run:
     """`tfp.mcmc.NoUTurnSampler` with `DualAveragingStepSizeAdaptation`.
 
-    A gradient for each leapfrog step, and one for each chain at the start.
+    It costs a gradient for each leapfrog step, and one for each chain at the start.
     """
     kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
         tfp.mcmc.NoUTurnSampler(job.problem.log_prob, step_size=0.1),
@@ -59,7 +59,7 @@ def _trace(_: Any, results: Any) -> dict[str, tf.Tensor]:
 
 
 class _Flat(tfd.Distribution):
-    """A density on flat positions, as much of a distribution as the sampler needs."""
+    """A density on flat positions, with those methods that the sampler needs."""
 
     def __init__(self, dim: int, log_prob: Callable[[Any], Any]) -> None:
         parameters = {"dim": dim, "log_prob": log_prob}
@@ -88,7 +88,7 @@ class _Flat(tfd.Distribution):
         return self._density(value)
 
     def _sample_n(self, n: int, seed: Any = None) -> tf.Tensor:
-        # Only for shapes: the chains are given their starts.
+        # Used only for shapes: the chains have their own starts.
         return tf.random.stateless_normal(
             tf.concat([[n], [self._dim]], axis=0), tfp.random.sanitize_seed(seed)
         )
@@ -102,8 +102,8 @@ def windowed_nuts(
     """`tfp.experimental.mcmc.windowed_adaptive_nuts`.
 
     Its warm-up is counted from its own trace, by `discard_tuning=False`. It is one
-    compiled call, so that compilation is in the total only, and the rest is divided
-    between warm-up and draws by their leapfrog steps in lockstep.
+    compiled call, so compilation appears in the total only. The rest is divided between
+    warm-up and draws by their leapfrog steps in lockstep.
     """
     problem = job.problem
     model = tfd.JointDistributionSequential([_Flat(problem.dim, problem.log_prob)])

@@ -1,1 +1,1 @@
-"""Asking the target, and the ledger of what was asked."""
+"""Evaluating the target, and the ledger of its evaluations."""

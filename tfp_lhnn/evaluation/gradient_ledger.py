@@ -1,4 +1,4 @@
-"""The ledger of true gradients: none is asked for twice or thrown away."""
+"""The ledger of true gradients: none is evaluated twice or thrown away."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class GradientLedger:
     """All points evaluated so far, and what is left of the budget.
 
     Args:
-        target: the target that is asked.
-        budget: most gradients to evaluate.
+        target: the target to evaluate.
+        budget: the largest number of gradients to evaluate.
         num_densities: densities without a gradient that were evaluated before.
 
     Attributes:
-        target: the target that is asked.
-        budget: most gradients to evaluate.
+        target: the target to evaluate.
+        budget: the largest number of gradients to evaluate.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class GradientLedger:
         )
 
     def of_chains(self, number: int) -> EvaluatedPoints:
-        """The points that belong to the first so many chains, at least one point."""
+        """The points of the first `number` chains; there must be at least one."""
         own = []
         for points in self._entries:
             is_own = points.chain < number

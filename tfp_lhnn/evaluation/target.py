@@ -20,8 +20,8 @@ from tfp_lhnn.support.compiled_cache import BuildOnce, CompiledFunction
 
 __all__ = ["BLOCK", "CompiledTarget", "compiled_target"]
 
-# Points evaluated in one call: enough to fill vector units, few enough to be spent one
-# block at a time.
+# Points evaluated in one call: enough to fill vector units, few enough to spend a
+# budget block by block.
 BLOCK = 32
 
 _MODELS_KEPT = 4
@@ -53,10 +53,10 @@ class CompiledTarget:
         )
 
     def compiled(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What somebody compiles of this target, made once.
+        """Something compiled from this target, made once for each key.
 
         Args:
-            key: tells it from whatever else is compiled of this target.
+            key: identifies it among the things compiled from this target.
             make: makes it.
         """
         return self._compiled.get(key, make)
@@ -77,22 +77,22 @@ class CompiledTarget:
                     "If XLA cannot take the target, pass `jit_compile=False`."
                 )
             raise
-        # Of one point, `tf.vectorized_map` makes a sparse gradient.
+        # For one point, `tf.vectorized_map` makes a sparse gradient.
         return value.numpy(), tf.convert_to_tensor(gradient).numpy()
 
 
 class _Kept(NamedTuple):
-    """A compiled target, and the values by which its density is known again."""
+    """A compiled target, and the values by which its density is recognised."""
 
     target: CompiledTarget
     probe: np.ndarray
 
 
 class _Identity:
-    """Equal to itself only, for keys of things that have no hash or a slow one."""
+    """A key equal to itself only, for things that have no hash or a slow one."""
 
     def __init__(self, thing: Any) -> None:
-        self._thing = thing  # Kept alive, so that no other gets its id.
+        self._thing = thing  # Kept alive, so that no other thing gets its id.
 
     def __hash__(self) -> int:
         return id(self._thing)
@@ -108,17 +108,17 @@ _lock = threading.Lock()
 def compiled_target(
     model: Model, probe: np.ndarray, pins: Mapping[str, Any], jit_compile: bool
 ) -> CompiledTarget:
-    """The functions of a model, from the last few models if they are there.
+    """The functions of a model, reused if it was among the last few models.
 
-    A graph keeps what the density read when it was traced: a global, an attribute, an
-    array. So functions are used again only if the density, evaluated afresh, has the
-    very values that it had then. A target whose values differ from call to call is
-    compiled anew each time.
+    A graph keeps the values that the density read when it was traced, such as globals,
+    attributes and arrays. Functions are therefore reused only if the density, evaluated
+    afresh, has exactly the values that it had then. A target whose values differ from
+    call to call is compiled anew each time.
 
     Args:
         model: made of `model.source` and `pins`.
-        probe: `model.probe()`, of today.
-        pins: the very objects; equal values in other arrays are another model.
+        probe: `model.probe()`, evaluated just now.
+        pins: the objects themselves; equal values in other arrays make another model.
         jit_compile: whether XLA compiles.
     """
     # A bound method is a new object each time, but equal to the last.

@@ -32,8 +32,8 @@ class TrainingData:
 
     NumPy arrays of `n` points in `d` dimensions. All floats have one dtype, float32 or
     float64; only log densities, which may be large, can be float64 beside float32. The
-    arrays are checked when the object is made. Of a state with many parts, the columns
-    are the parts' in their order.
+    arrays are checked when the object is made. If the state has several parts, their
+    columns follow each other in order.
 
     Attributes:
       position: `q`, `[n, d]`.
@@ -43,7 +43,7 @@ class TrainingData:
       log_prob: The log density, `[n]`.
       trajectory: Which trajectory the point came from, int32 `[n]`. Neighbours on a
         trajectory are almost copies, so `split` keeps them together.
-      num_gradients: All gradients paid for, those of dropped points included.
+      num_gradients: All gradients evaluated, including those of dropped points.
       num_dropped: Points left out because something in them was not finite, or
         because the trajectory had diverged there.
     """
@@ -66,13 +66,13 @@ class TrainingData:
                 raise ValueError(f"`{name}` has values that are not finite.")
         object.__setattr__(self, "trajectory", self.trajectory.astype(np.int32))
         check_count("num_dropped", self.num_dropped, minimum=0)
-        # Every point cost a gradient: a smaller tally would flatter the sampler.
+        # Every point cost a gradient: a smaller count would understate the cost.
         paid = len(self) + self.num_dropped
         check_count("num_gradients", self.num_gradients, minimum=paid)
 
     @staticmethod
     def _check_arrays(arrays: dict[str, np.ndarray]) -> None:
-        """Checks shapes and dtypes by those of the positions."""
+        """Checks shapes and dtypes against those of the positions."""
         shape, dtype = arrays["position"].shape, arrays["position"].dtype
         if len(shape) != 2 or 0 in shape:
             raise ValueError(
@@ -122,17 +122,18 @@ class TrainingData:
         *,
         trajectory: Any = None,
     ) -> TrainingData:
-        """Makes data of gradients evaluated elsewhere, with momenta from N(0, I).
+        """Makes data from gradients evaluated elsewhere, with momenta from N(0, I).
 
         Args:
           position: `[n, d]`, float32 or float64.
           gradient: The gradients of the log density there, `[n, d]`.
           log_prob: The log densities there, `[n]`, in the same dtype or float64.
           seed: An int, a pair of ints, or an integer Tensor `[2]`.
-          trajectory: Integers `[n]` that tie related points; None ties none.
+          trajectory: Integers `[n]`, equal for related points; None if no points are
+            related.
 
         Returns:
-          The points at which everything is finite; the others are counted.
+          The points at which everything is finite. The others are only counted.
 
         Raises:
           TypeError: If the dtypes are not the same float32 or float64.
@@ -207,18 +208,18 @@ class TrainingData:
     ) -> tuple[TrainingData, TrainingData]:
         """Splits off points for a held-out loss.
 
-        Whole trajectories are held out where there are five or more; of fewer, points
-        at random. The held-out part has at least one point and leaves at least one.
+        Whole trajectories are held out if there are five or more, otherwise random
+        points. The held-out part has at least one point and leaves at least one.
 
         Args:
-          held_out_fraction: The share of points to hold out, in (0, 1); met as nearly
+          held_out_fraction: The share of points to hold out, in (0, 1); met as closely
             as whole trajectories allow.
           seed: An int, a pair of ints, or an integer Tensor `[2]`.
 
         Returns:
           The pair `(train, held_out)`, points in their old order. Each held-out point
-          takes its one gradient along; all others, those of dropped points included,
-          stay with `train`, so both tallies sum to the whole's.
+          takes its one gradient along. All other gradients, including those of dropped
+          points, stay with `train`, so the two counts add up to that of the whole.
 
         Raises:
           ValueError: If the fraction is not in (0, 1) or there is only one point.
@@ -261,7 +262,7 @@ class TrainingData:
           The points of all of them, in order.
 
         Raises:
-          TypeError: If something else is among them, or dtypes differ.
+          TypeError: If a part is something else, or dtypes differ.
           ValueError: If there is none, or dimensions differ.
         """
         parts = list(parts)
@@ -293,7 +294,7 @@ class TrainingData:
         return cls(trajectory=np.concatenate(trajectories), **fields)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the data to exactly `path`, a NumPy `.npz` file, all or nothing."""
+        """Writes the data atomically to exactly `path`, a NumPy `.npz` file."""
         fields = {name: getattr(self, name) for name in (*_ARRAYS, *_COUNTS)}
         write_npz(path, _FORMAT_VERSION, fields)
 

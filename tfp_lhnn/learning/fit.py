@@ -31,32 +31,35 @@ def fit(
 ) -> Fit:
     """Learns a target from as few true gradients as it takes.
 
-    A pilot runs short trajectories with true gradients from dispersed starts; every
-    point it evaluates is learned from. Then, round by round, a network is trained, NUTS
-    is run on the network alone, and the true density and gradient are evaluated at a
-    few of the points it went to: first at random, which tells how good the fit is, and
-    then, if it is not good yet, where the error is probably large. True trajectories
-    set out from the farthest of them, and go on as long as they find what the network
-    does not know or a heavy tail leads farther out. It stops when delayed acceptance
-    would accept 95% of the network's proposals and nothing escapes it, in two rounds in
-    a row that agree with the one before them (`Fit.is_confirmed`), or when the budget
-    is spent. Of a target that is Gaussian to a tenth of a nat no network is trained; if
-    one can make nothing of what a Gaussian leaves over, such as ripples, that is the
-    end, too.
+    A pilot runs short trajectories with true gradients from dispersed starts. All
+    points that it evaluates become training data. Each round then trains a network,
+    runs NUTS on the network alone, and evaluates the true density and gradient at a few
+    of the points that NUTS reached. Some of these are chosen at random and show how
+    good the fit is. If it is not good yet, others are chosen where the error is
+    probably large. True trajectories start at the farthest of them, and go on as long
+    as they find what the network does not know or a heavy tail leads farther out.
+
+    The fit stops when delayed acceptance would accept 95% of the network's proposals
+    and true trajectories find nothing that the network misses, in two rounds in a row
+    that agree with the one before them (`Fit.is_confirmed`). It also stops when the
+    budget is spent. No network is trained for a target that is Gaussian to a tenth of a
+    nat. The fit stops, too, if a network can learn nothing of what a Gaussian leaves
+    over, such as ripples.
 
     Args:
         target_log_prob_fn: takes the parts of the state, `[n, event...]` each, and
             returns log densities `[n]`.
         initial_state: one point, or one for each of some chains; see
             `tfp_lhnn.Model.from_target`.
-        gradient_budget: most true gradients to evaluate. It is never exceeded.
+        gradient_budget: the largest number of true gradients to evaluate. It is never
+            exceeded.
         seed: an int, a pair of ints, or an integer Tensor `[2]`.
         hidden_units: widths of the network's hidden layers.
         jit_compile: whether XLA compiles the target.
-        progress: whether to show progress; `None`: in terminals and notebooks.
+        progress: whether to show progress; `None` shows it in terminals and notebooks.
 
     Returns:
-        The network, the tuned settings, the history and what it cost.
+        The network, the tuned settings, the history and the cost.
 
     Raises:
         TypeError: if an argument has the wrong type.
@@ -67,7 +70,7 @@ def fit(
     hidden_units = checked_hidden_units(hidden_units)
     words = stateless_seed(seed, "fit")
     model = as_model(target_log_prob_fn, initial_state)
-    # What a model that the user made has evaluated before is not this fit's.
+    # Earlier evaluations by a `Model` that the user made are not costs of this fit.
     before = model.num_evaluations if model is target_log_prob_fn else 0
     check_learnable(model, gradient_budget)
     probe = model.probe()
@@ -83,11 +86,11 @@ def fit(
 
 
 def check_learnable(model: Model, gradient_budget: int) -> None:
-    """Refuses what `fit` can't learn from.
+    """Refuses a model that `fit` can't learn.
 
     Args:
         model: the model.
-        gradient_budget: most true gradients to evaluate.
+        gradient_budget: the largest number of true gradients to evaluate.
 
     Raises:
         ValueError: if the model has no gradient, or the budget is too small.

@@ -35,7 +35,7 @@ def simulate_training_data(
     to its start) and a fresh momentum from N(0, I). The cost is
     `num_trajectories * (num_steps + 1)` gradients exactly.
 
-    Points beyond any use are left out and counted in `num_dropped`:
+    Points that are of no use are left out and counted in `num_dropped`:
 
     - points where something is not finite, or where the gradient is so large that the
       sum of its squares nears the largest number of the dtype (10^16 in float32);
@@ -50,8 +50,8 @@ def simulate_training_data(
       target_log_prob_fn: Takes the state, each part with a leading dimension
         `[num_trajectories]`, and returns log densities `[num_trajectories]`.
       initial_state: Starts, best widely dispersed: a Tensor `[starts, d]`, or `[d]`
-        for one start, or a list of parts `[starts, ...]`; float32 or float64. Fewer
-        starts than trajectories are used in turn.
+        for one start, or a list of parts `[starts, ...]`; float32 or float64. If there
+        are fewer starts than trajectories, starts are used several times.
       num_trajectories: How many trajectories to run.
       num_steps: How many leapfrog steps each of them makes.
       step_size: The leapfrog step.

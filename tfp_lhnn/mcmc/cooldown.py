@@ -19,12 +19,12 @@ __all__ = ["CooldownMonitor"]
 class CooldownMonitor(NoMonitor):
     """The paper's monitor: its Algorithms 1 and 2.
 
-    A network leaf with `ε > max_hnn_energy_diff` raises the chain's flag and is redone
-    from its start with true gradients; the rest of the tree and the next
-    `num_fallback_samples − 1` draws go on with these.
+    A network leaf with `ε > max_hnn_energy_diff` is redone from its start with true
+    gradients. The rest of the tree and the next `num_fallback_samples − 1` draws of the
+    chain use true gradients too.
 
-    The target's gradient is computed only when some chain needs it, and so is the
-    density beside the network's gradient.
+    The target's gradient is computed only when some chain needs it. The same holds for
+    the density at network leaves.
 
     Args:
         network: source of gradients.
@@ -71,10 +71,10 @@ class CooldownMonitor(NoMonitor):
         )
 
     def end_draw(self, state: MonitorState) -> MonitorState:
-        """Counts the cool-down on, or starts it.
+        """Advances the cool-down, or starts it.
 
-        The paper counts draws with the flag up and lowers it at `N_lf`; here the draws
-        that remain are counted down, which is the same. A chain fires at most once in a
+        The paper counts draws since the monitor fired, up to `N_lf`. Here the remaining
+        draws are counted down, which is equivalent. A chain fires at most once in a
         draw, because it has true gradients from then on.
         """
         has_fired = state.in_fallback & (state.fallback_remaining == 0)
@@ -97,8 +97,8 @@ class CooldownMonitor(NoMonitor):
     ) -> tuple[Leaf, MonitorState]:
         """A network leaf, redone with true gradients for the chains that need it.
 
-        Only gradients and densities pass through `tf.cond`: its results are copied, and
-        what follows from them is cheaper to compute again.
+        Only gradients and densities pass through `tf.cond`. Its results are copied, and
+        it is cheaper to recompute what follows from them.
         """
         by_network = is_active & ~state.in_fallback
         end, network_energy = leapfrog(
@@ -112,7 +112,7 @@ class CooldownMonitor(NoMonitor):
         kinetic = kinetic_energy(end.momentum, self.inverse_mass)
         network_error = self._network_error(reference, end, network_energy, kinetic)
         error = reference.energy_error(log_prob, kinetic) + reference.log_height
-        # Negated so that an energy that is not a number fires too.
+        # Negated so that a NaN error fires too.
         is_bad = ~(error <= self.max_hnn_energy_diff)
         fires = by_network & is_bad & reference.has_density
         in_fallback = state.in_fallback | fires
@@ -153,14 +153,15 @@ class CooldownMonitor(NoMonitor):
     ) -> Leaf:
         """The leaf that follows from the gradients at both ends of its step.
 
-        `network_error` is that of the network's leaf, `record` of the step's source.
+        `network_error` is the error of the network's own leaf; `record` says what drove
+        the step.
         """
         position, half_momentum = start_step(start, step, self.inverse_mass)
         momentum = finish_step(half_momentum, end_gradient, step)
         kinetic = kinetic_energy(momentum, self.inverse_mass)
         error = reference.energy_error(log_prob, kinetic)
         driving_error = tf.where(record.is_true, error, network_error) + record.gap
-        # Of no use after a true leaf, since the tree then has true leaves only.
+        # The residual is not used after a true leaf: all later leaves are true.
         record = DrivingRecord(record.is_true, record.gap, error - network_error)
         end = PhasePoint(position, momentum, end_gradient, record.pack())
         return Leaf(end, log_prob, kinetic, (driving_error, error))
@@ -176,7 +177,7 @@ class CooldownMonitor(NoMonitor):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Start gradient, end gradient and density, true for the chains in `needed`.
 
-        The start's is evaluated for the chains in `is_missing`, if there are any.
+        The start gradient is evaluated only for the chains in `is_missing`, if any.
         """
         start_gradient = self.target.gradient_where(
             is_missing, point.position, point.gradient

@@ -21,16 +21,17 @@ __all__ = ["LatentHNNDelayedAcceptanceSampler"]
 class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
     """NUTS on the learned density, corrected by one evaluation of the true one.
 
-    A draw makes a whole NUTS transition, or several, on `π_θ ∝ exp(−U_θ)`, which asks
-    nothing of the target, and then accepts `q → q'` with probability
-    `min(1, π(q')π_θ(q) / (π(q)π_θ(q')))`: one density and no gradient per draw, and
-    exact however wrong the network is.
+    Each draw makes one or more NUTS transitions on `π_θ ∝ exp(−U_θ)`, which do not
+    evaluate the target. It then accepts `q → q'` with probability
+    `min(1, π(q')π_θ(q) / (π(q)π_θ(q')))`. This costs one density and no gradient per
+    draw, and the chain is exact however wrong the network is.
 
-    Where the network is bad, chains stick. So with `true_transition_probability` a draw
-    is a NUTS transition with true gradients instead. One coin decides for all chains,
-    whatever their states, so that no chain's true transition makes others wait.
+    Chains get stuck where the network is bad. A draw is therefore, with probability
+    `true_transition_probability`, a NUTS transition with true gradients instead. One
+    random number decides for all chains, whatever their states, so that no chain waits
+    for another's true transition.
 
-    The kernel goes wherever `tfp.mcmc.NoUTurnSampler` goes; see
+    The kernel works wherever `tfp.mcmc.NoUTurnSampler` does; see
     `LatentHNNNoUTurnSampler`.
 
     #### Example
@@ -44,31 +45,32 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         trace_fn=tfp_lhnn.trace_stats, seed=[1, 2])
     ```
 
-    Small steps cost nothing of the target here: a target acceptance of 0.9 or more is
-    in order.
+    Small steps cost no evaluations of the target here, so a target acceptance of 0.9 or
+    more is suitable.
 
     Args:
         target_log_prob_fn: takes the parts of the state, `[batch..., event...]` each,
             and returns their log density `[batch...]`.
         network: a trained separable `tfp_lhnn.LatentHNN`, or anything with its
-            `stateless_call`, `trainable_variables` and `non_trainable_variables`. It
-            sees the parts of the state, flattened, side by side.
-        step_size: a value, or a list of one for each part of the state; each broadcasts
-            with its part, so a chain may have its own.
+            `stateless_call`, `trainable_variables` and `non_trainable_variables`. Its
+            input is the parts of the state, flattened and concatenated.
+        step_size: a value, or a list with one for each part of the state. Each
+            broadcasts with its part, so each chain may have its own step size.
         max_tree_depth: a tree has up to `2 ** max_tree_depth` points.
         max_energy_diff: a leaf with a larger energy error is a divergence and stops the
             tree.
         num_surrogate_transitions: NUTS transitions on the network before the target is
-            asked; an int, or an integer Tensor or `tf.Variable`, which can change
-            without another compilation.
+            evaluated. An int, an integer Tensor or a `tf.Variable`; the last two can
+            change without another compilation.
         true_transition_probability: probability of a transition with true gradients.
         trajectory_sampling: `"slice"` or `"multinomial"`.
         name: prefix of the names of ops.
 
     Raises:
-        TypeError: for a target that is not callable, or a network without the calls.
-        ValueError: for values out of range, or a joint network; the message names the
-            argument.
+        TypeError: if the target is not callable, or the network lacks one of these
+            attributes.
+        ValueError: if a value is out of range, or the network is joint; the message
+            names the argument.
     """
 
     def __init__(
@@ -116,9 +118,9 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         """True: the chain leaves the target exactly invariant.
 
         NUTS is reversible with respect to the density that it samples, and so are
-        several NUTS transitions in a row; the ratio of acceptance corrects for that
-        density being the network's. The coin for a true transition does not look at the
-        state.
+        several NUTS transitions in a row. That density is the network's, and the
+        acceptance ratio corrects for the difference. The choice of a true transition
+        does not depend on the state.
         """
         return True
 
@@ -155,7 +157,8 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
         Args:
             current_state: a Tensor, or a list or tuple of Tensors,
                 `[batch..., event...]`.
-            previous_kernel_results: of the last transition, or `bootstrap_results`.
+            previous_kernel_results: results of the last transition or of
+                `bootstrap_results`.
             seed: as `tfp.random.sanitize_seed` takes it.
 
         Returns:
@@ -178,7 +181,7 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
             def by_target() -> _Transition:
                 return self._true_transition(start, previous.step_size, tree_seed)
 
-            # The two certainties leave one of the trees out of the graph.
+            # With probability 0 or 1, the graph has only one of the two trees.
             if probability == 0:
                 transition = by_network()
             elif probability == 1:
@@ -223,15 +226,16 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
     def _surrogate_transition(
         self, start: Start, step_size: Any, seed: tf.Tensor, accept_seed: tf.Tensor
     ) -> "_Transition":
-        """NUTS on the network, then one density of the target decides."""
+        """NUTS on the network, accepted or rejected by one density of the target."""
         path = self._surrogate_path(start, step_size, seed)
         log_prob = start.target.log_prob(path.position)
         start_log_prob, _ = start.network.log_prob_and_gradient(start.position)
-        # Of like numbers first: densities may be large, what they change by is not.
+        # Values of the same density are subtracted first: they may be large, but their
+        # differences are not.
         log_ratio = (log_prob - start.log_prob) - (path.log_prob - start_log_prob)
-        # A chain without a density at its start takes any state that has one.
+        # A chain without a finite density at its start accepts any state that has one.
         log_ratio = tf.where(tf.math.is_finite(start.log_prob), log_ratio, 0.0)
-        # No chain takes a state without one.
+        # No chain accepts a state without one.
         is_possible = tf.math.is_finite(log_prob) & tf.math.is_finite(log_ratio)
         log_ratio = tf.where(is_possible, log_ratio, float("-inf"))
         uniform = tf.random.stateless_uniform(
@@ -256,10 +260,10 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
     def _surrogate_path(
         self, start: Start, step_size: Any, seed: tf.Tensor
     ) -> "_SurrogatePath":
-        """`num_surrogate_transitions` in a row on the network alone."""
+        """Makes `num_surrogate_transitions` in a row on the network alone."""
 
         def transition(index: tf.Tensor | int, position: tf.Tensor) -> _SurrogatePath:
-            # TF's generator is a keyed hash: neighbouring seeds have nothing in common.
+            # TF's generator is a keyed hash: neighbouring seeds give unrelated numbers.
             randomness = draw(seed + tf.stack([0, index]), position, start.inverse_mass)
             tree = self._tree(start, step_size, start.network, position, randomness)
             return _SurrogatePath(
@@ -284,7 +288,7 @@ class LatentHNNDelayedAcceptanceSampler(NetworkKernel):
 
 
 class _SurrogatePath(NamedTuple):
-    """Where transitions on the network led.
+    """The outcome of transitions on the network.
 
     Attributes:
         position: `[chains, dim]`.
@@ -304,7 +308,7 @@ class _SurrogatePath(NamedTuple):
 
     @classmethod
     def of_no_step(cls, position: tf.Tensor) -> "_SurrogatePath":
-        """The path that has led nowhere yet from `position`, `[chains, dim]`."""
+        """A path without any transition yet, at `position`, `[chains, dim]`."""
         zero = tf.zeros_like(position[:, 0])
         false = tf.zeros_like(zero, tf.bool)
         return cls(
@@ -317,7 +321,7 @@ class _SurrogatePath(NamedTuple):
         )
 
     def then(self, following: "_SurrogatePath") -> "_SurrogatePath":
-        """This path and what followed it as one."""
+        """Joins this path and the one that followed it."""
         before, after = self.progress, following.progress
         return following._replace(
             has_moved=self.has_moved | following.has_moved,
@@ -330,7 +334,7 @@ class _SurrogatePath(NamedTuple):
 
 
 class _Transition(NamedTuple):
-    """What either kind of transition gives; fields as in the results, by row."""
+    """The outcome of either kind of transition, with the results' fields by row."""
 
     position: tf.Tensor
     log_prob: tf.Tensor

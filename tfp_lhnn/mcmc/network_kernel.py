@@ -1,4 +1,4 @@
-"""What the kernels have in common: arguments, the start of a chain, the mass."""
+"""What the kernels share: arguments, the start of a chain, the mass."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,13 +32,13 @@ class Start(NamedTuple):
     """What a transition starts from, with one row for each chain.
 
     Attributes:
-        layout: between the caller's state and the rows.
+        layout: converts between the caller's state and rows.
         position: `[chains, dim]`.
         log_prob: the target's log density there, `[chains]`.
         inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
         network: the network with the weights that the results carry.
         target: the target on rows.
-        calls: what has been asked of the target so far.
+        calls: counts of the target's evaluations so far.
     """
 
     layout: ChainLayout
@@ -69,7 +69,7 @@ class Start(NamedTuple):
 
 
 class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackable):
-    """A NUTS kernel with a network: the arguments that all of them have.
+    """Base of the NUTS kernels with a network; handles the arguments that they share.
 
     TensorFlow finds the variables of the network, and of other arguments, through the
     kernel: a `tf.Module` with a kernel as an attribute can be saved.
@@ -100,7 +100,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackabl
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Arguments of the constructor, all of them: `copy` rebuilds the kernel."""
+        """All arguments of the constructor; `copy` rebuilds the kernel from them."""
         return self._parameters
 
     @property
@@ -129,7 +129,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackabl
 
     @property
     def _may_need_gradients(self) -> bool:
-        """Whether some draw may ask for the target's own gradient."""
+        """Whether some draw may need the target's gradient."""
         return (
             self._parameters.get("error_monitor") != "none"
             and self._parameters.get("true_transition_probability") != 0
@@ -138,7 +138,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackabl
     def experimental_with_shard_axes(
         self, shard_axis_names: Sequence[Any] | None
     ) -> "NetworkKernel":
-        """Accepts that nothing is sharded; the network needs whole positions."""
+        """Refuses sharded parts of the state: the network needs whole positions."""
         if any(name for name in shard_axis_names or ()):
             raise NotImplementedError(
                 f"`shard_axis_names` is {shard_axis_names}; a state whose parts are "
@@ -148,7 +148,7 @@ class NetworkKernel(tfp.mcmc.TransitionKernel, tf.__internal__.tracking.Trackabl
         return self
 
     def _first_results(self, init_state: Any) -> dict[str, Any]:
-        """The fields that the results of all kernels have, at the start of a chain."""
+        """The fields that the results of all kernels share, at the start of a chain."""
         parts = state_parts(init_state, "init_state")
         if self._may_need_gradients:
             validation.check_gradient(self.target_log_prob_fn, parts)

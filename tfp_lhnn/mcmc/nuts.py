@@ -24,24 +24,26 @@ __all__ = ["LatentHNNNoUTurnSampler"]
 class LatentHNNNoUTurnSampler(NetworkKernel):
     """NUTS whose leapfrog runs on the gradients of a latent Hamiltonian network.
 
-    The true density weighs every leaf of the tree, at one evaluation per leaf; its
-    gradient is needed only where the network is wrong. `error_monitor` says what
-    happens there:
+    Every leaf of the tree is weighted by the true density, at one evaluation per leaf.
+    The true gradient is needed only where the network is wrong; `error_monitor` says
+    what happens there:
 
     * `"cooldown"` (the paper's Algorithms 1 and 2): a leaf whose energy error exceeds
       `max_hnn_energy_diff` is redone with true gradients, and so are the rest of the
-      tree and the next draws. The switch depends on what the tree met, so the chain is
-      not exactly invariant; `docs/algorithm.md` has the measured bias.
-    * `"pointwise"`: at each point the network's gradient where its energy is right to
-      within `max_residual`, else the true one. The choice depends on the position
-      alone, so the chain is exact. Needs a separable network.
-    * `"none"`: network gradients always. Exact for a separable network, however wrong
-      it is; but where it is wrong, chains stick.
+      tree and the next draws. The switch depends on the tree's earlier leaves, so the
+      chain does not leave the target exactly invariant; `docs/algorithm.md` has the
+      measured bias.
+    * `"pointwise"`: each point uses the network's gradient if the network's energy
+      there is right to within `max_residual`, and the true gradient otherwise. The
+      choice depends on the position alone, so the chain is exact. Needs a separable
+      network.
+    * `"none"`: always the network's gradients. The chain is exact for a separable
+      network, however wrong that is, but gets stuck where it is wrong.
 
-    The kernel goes wherever `tfp.mcmc.NoUTurnSampler` goes: `sample_chain`, the
+    The kernel works wherever `tfp.mcmc.NoUTurnSampler` does: in `sample_chain`, the
     adaptation wrappers, `tf.function(jit_compile=True)`. Its results carry the weights
-    of the network, so a resumed chain needs nothing else; trace them with
-    `tfp_lhnn.trace_stats`, which leaves the weights out.
+    of the network, so a resumed chain needs nothing else. Trace them with
+    `tfp_lhnn.trace_stats`, which leaves out the weights.
 
     #### Example
 
@@ -57,32 +59,33 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
         target_log_prob_fn: takes the parts of the state, `[batch..., event...]` each,
             and returns their log density `[batch...]`.
         network: a trained `tfp_lhnn.LatentHNN`, or anything with its `stateless_call`,
-            `trainable_variables` and `non_trainable_variables`. It sees the parts of
-            the state, flattened, side by side.
-        step_size: a value, or a list of one for each part of the state; each broadcasts
-            with its part, so a chain may have its own.
+            `trainable_variables` and `non_trainable_variables`. Its input is the parts
+            of the state, flattened and concatenated.
+        step_size: a value, or a list with one for each part of the state. Each
+            broadcasts with its part, so each chain may have its own step size.
         max_tree_depth: the tree has up to `2 ** max_tree_depth` points.
-        max_hnn_energy_diff: the paper's `Δ_max^hnn`, for `"cooldown"`. Minus infinity
-            makes every draw one of plain NUTS.
+        max_hnn_energy_diff: the paper's `Δ_max^hnn`, for `"cooldown"`. With minus
+            infinity, every draw is one of plain NUTS.
         max_energy_diff: the paper's `Δ_max^lf`: a leaf with a larger energy error is a
             divergence and stops the tree.
-        num_fallback_samples: the paper's `N_lf`: the monitor stays with true gradients
-            for this many draws, the one in which it fired included.
+        num_fallback_samples: the paper's `N_lf`: true gradients are used for this many
+            draws, including the one in which the monitor fired.
         error_monitor: `"cooldown"`, `"pointwise"` or `"none"`.
         trajectory_sampling: `"slice"` (the paper) or `"multinomial"` (TFP, Stan).
         max_residual: for `"pointwise"`: the network is trusted at `q` if
             `|U(q) − U_θ(q) − network_energy_offset|` is at most this.
-        network_energy_offset: for `"pointwise"`: what the network's energy is off by
-            everywhere. A trained `LatentHNN` needs none.
-        trust_network_fn: for `"pointwise"`, a rule of your own instead: takes the parts
-            of the state as the network sees them (inside `TransformedTransitionKernel`
-            unconstrained) and returns where it is trusted, `[batch...]` bool. It must
-            depend on its arguments alone.
+        network_energy_offset: for `"pointwise"`: a constant difference `U − U_θ`. A
+            trained `LatentHNN` needs none.
+        trust_network_fn: for `"pointwise"`, your own rule in place of the two above. It
+            takes the parts of the state as the network sees them (unconstrained, inside
+            `TransformedTransitionKernel`) and returns where the network is trusted,
+            `[batch...]` bool. It must depend on its arguments alone.
         name: prefix of the names of ops.
 
     Raises:
-        TypeError: for a target that is not callable, or a network without the calls.
-        ValueError: for values out of range; the message names the argument.
+        TypeError: if the target is not callable, or the network lacks one of these
+            attributes.
+        ValueError: if a value is out of range; the message names the argument.
     """
 
     def __init__(
@@ -137,14 +140,14 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
     def is_calibrated(self) -> bool:
         """Whether the chain leaves the target exactly invariant.
 
-        True for `"none"` and `"pointwise"` with a separable network: leapfrog with a
-        force of the position alone is reversible and preserves volume, whatever the
-        force, and the true energy decides.
+        True for `"none"` and `"pointwise"` with a separable network: leapfrog with any
+        force that depends on the position alone is reversible and preserves volume, and
+        leaves are weighted by the true energy.
 
-        False for a joint network, whose force depends on the momentum and has neither
-        property; and for `"cooldown"`, which changes the integrator in mid-tree because
-        of what the tree met, so that a tree grown from its other leaves would not be
-        the same.
+        False for a joint network: its force depends on the momentum, so leapfrog has
+        neither property. Also false for `"cooldown"`: earlier leaves can change the
+        integrator in the middle of a tree, so a tree grown from another of its leaves
+        would be different.
         """
         return self._is_separable and self._parameters["error_monitor"] != "cooldown"
 
@@ -188,7 +191,8 @@ class LatentHNNNoUTurnSampler(NetworkKernel):
         Args:
             current_state: a Tensor, or a list or tuple of Tensors,
                 `[batch..., event...]`.
-            previous_kernel_results: of the last transition, or `bootstrap_results`.
+            previous_kernel_results: results of the last transition or of
+                `bootstrap_results`.
             seed: as `tfp.random.sanitize_seed` takes it.
 
         Returns:

@@ -1,7 +1,7 @@
 """The pointwise monitor: the position alone decides between network and target.
 
-The force it makes is a function of the position: `∇U_θ` where the network is trusted,
-`∇U` elsewhere, and a jump in between. Leapfrog with any such force is reversible and
+Its force is a function of the position: `∇U_θ` where the network is trusted and `∇U`
+elsewhere, with a jump in between. Leapfrog with any such force is reversible and
 preserves volume, so the chain is exact (`docs/algorithm.md`).
 """
 
@@ -26,13 +26,12 @@ __all__ = ["PointwiseMonitor", "ResidualRule"]
 class ResidualRule(NamedTuple):
     """Trusts the network where `|U(q) − U_θ(q) − offset| ≤ max_residual`.
 
-    Along an unbroken stretch of trusted points the network's leapfrog
-    errs by at most twice `max_residual` in the true energy (beside the error of
-    leapfrog itself).
+    Along an unbroken run of trusted points, the network adds at most twice
+    `max_residual` to the error of leapfrog in the true energy.
 
     Attributes:
-        offset: `c`, what the network's energy may be off by everywhere; it has no
-            force. A trained `LatentHNN` needs none.
+        offset: `c`, a constant difference `U − U_θ`, which has no gradient. A trained
+            `LatentHNN` needs none.
         max_residual: `τ`.
     """
 
@@ -52,7 +51,7 @@ class ResidualRule(NamedTuple):
         Returns:
             False where `log_prob` or `energy` is not finite.
         """
-        # The two that may be large come first.
+        # The two terms that may be large are subtracted first.
         residual = -log_prob - tf.cast(energy_offset, log_prob.dtype) - energy
         return tf.abs(residual - self.offset) <= self.max_residual
 
@@ -64,7 +63,7 @@ class PointwiseMonitor:
 
     Args:
         network: source of gradients; separable.
-        target: source of densities, and of gradients elsewhere.
+        target: source of densities, and of gradients where the network is not trusted.
         inverse_mass: diagonal of `M⁻¹`, `[chains, dim]`; `None` for unit mass.
         rule: a `ResidualRule`, or a function of positions, `[chains, dim]`, that says
             where the network is trusted, `[chains]` bool.
@@ -90,7 +89,7 @@ class PointwiseMonitor:
         log_height: tf.Tensor,
         state: MonitorState,
     ) -> tuple[Leaf, Reference, MonitorState]:
-        """The density is known; a gradient is evaluated where the rule asks for it."""
+        """Evaluates true gradients where the rule asks; the density is known."""
         energy, gradient = self.network.energy_and_gradient(position, momentum)
         if isinstance(self.rule, ResidualRule):
             by_target = ~self.rule(log_prob, energy, self.network.offset)
@@ -98,8 +97,9 @@ class PointwiseMonitor:
             by_target = ~self.rule(position)
         by_target &= tf.math.is_finite(log_prob)
         gradient = self.target.gradient_where(by_target, position, gradient)
-        # Without a finite energy of the network at the start, its errors are measured
-        # from zero. The record's residual below is not finite then: it is not known.
+        # If the network's energy at the start is not finite, its errors are measured
+        # from zero. The record's residual is then not finite either, which means
+        # unknown.
         reference = Reference.at(
             log_prob,
             kinetic_energy(momentum, self.inverse_mass),
@@ -128,8 +128,8 @@ class PointwiseMonitor:
     ) -> tuple[Leaf, MonitorState]:
         """One density, and a gradient (with its density again) where it is needed.
 
-        A user's rule does not ask for the density, so that points which it does not
-        trust need only the evaluation of value and gradient.
+        A user's rule does not need the density, so a point that it does not trust needs
+        only one evaluation, of value and gradient together.
         """
         position, half_momentum = start_step(point, step, self.inverse_mass)
         energy, gradient = self.network.energy_and_gradient(position, half_momentum)

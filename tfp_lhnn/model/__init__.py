@@ -1,1 +1,1 @@
-"""Whatever the user hands over, as one flat unconstrained density."""
+"""The user's model in any form, as one flat unconstrained density."""

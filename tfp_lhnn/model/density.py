@@ -59,7 +59,7 @@ class Density(Protocol):
         ...
 
     def signature(self) -> list[str]:
-        """What identifies the density, beside its shapes, dtype and values."""
+        """What identifies the density, besides its shapes, dtype and values."""
         ...
 
 
@@ -98,7 +98,7 @@ def batch_log_prob(density: Density, q: tf.Tensor) -> tf.Tensor:
 
 def untaken_batch_size(density: Density) -> int:
     """A number of points that is not the length of any dimension of a variable."""
-    # A dimension in the wrong place then cannot fit by chance.
+    # So that a dimension in the wrong place cannot fit by chance.
     lengths = {length for shape in density.shapes.values() for length in shape}
     return next(n for n in itertools.count(3) if n not in lengths)
 
@@ -113,8 +113,9 @@ def trace_batch(density: Density) -> None:
 
 def evaluate(density: Density, q: np.ndarray) -> np.ndarray:
     """Log densities `[n]` of `[n, dim]`; the caller counts them."""
-    # A graph, since eager `tf.vectorized_map` warns of retracing; a new one, since
-    # shapes hardly ever recur; without XLA, which may not take the target.
+    # In a graph, since eager `tf.vectorized_map` warns of retracing. A new graph each
+    # time, since shapes hardly ever recur. Without XLA, which may not support the
+    # target.
     q = tf.constant(q, density.dtype)
     log_prob = tf.function(lambda q: batch_log_prob(density, q), autograph=False)
     return log_prob.get_concrete_function(q)(q).numpy()

@@ -1,4 +1,4 @@
-"""The density of a joint distribution, some of whose variables are observed."""
+"""The density of a joint distribution given some of its variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfp_lhnn.support.state_layout import StateLayout
 
 __all__ = ["JointDensity"]
 
-# Numbers constrained at once: 2 MB, whatever the draws' number.
+# Numbers constrained at once: 2 MB, however many draws there are.
 _BLOCK_VALUES = 2**18
 
 _Pinned = tfp.experimental.distributions.JointDistributionPinned
@@ -55,8 +55,8 @@ class JointDensity:
             jd, pins = jd.distribution, {**jd.pins, **pins}
         names = _component_names(jd)
         _check_pin_names(pins, names)
-        # Outside graphs, where TFP keeps these distributions for all later calls;
-        # inside one, it would keep tensors of that graph.
+        # Must be outside graphs: TFP caches these distributions for all later calls,
+        # and inside a graph it would cache tensors of that graph.
         components, example = (
             _by_name(structure, names)
             for structure in jd.sample_distributions(seed=tf.constant([0, 0]))
@@ -99,8 +99,9 @@ class JointDensity:
         named = _by_name(structure, self.names)
         return [named[name] for name in self.names]
 
-    # For one point, or for many if the distribution is written for that. Bijectors are
-    # made anew, since they keep tensors of the graph in which they were used.
+    # These methods take one point, or many if the distribution is written for that.
+    # Bijectors are made anew, since they cache tensors of the graph in which they were
+    # used.
 
     def _forward(self, parts: list[tf.Tensor]) -> list[tf.Tensor]:
         bijector = self._pinned.experimental_default_event_space_bijector()
@@ -143,7 +144,7 @@ class JointDensity:
         n = untaken_batch_size(self)
         q = np.random.default_rng(1).uniform(-1, 1, (n, self.layout.dim))
         together = evaluate(self, q)
-        # Shapes may fit by chance, and broadcasting mix the points up.
+        # Shapes may fit by chance although broadcasting mixes up the points.
         last = tf.constant(q[-1], self.dtype)
         alone = self._joint_density(self.layout.unflatten(last)).numpy()
         self.num_evaluations = n + 1
@@ -170,7 +171,7 @@ class JointDensity:
                 autograph=False,
             ).get_concrete_function(tf.TensorSpec([block, dim], self.dtype))
         for begin in range(0, len(rows), block):
-            # The last block is filled up, so that one compiled function does.
+            # The last block is filled up, so that one compiled function suffices.
             index = np.minimum(np.arange(begin, begin + block), len(rows) - 1)
             parts = self._compiled(tf.constant(rows[index], self.dtype))
             for array, part in zip(out, parts, strict=True):
@@ -180,7 +181,7 @@ class JointDensity:
     def prior(self, n: int, seed: tf.Tensor) -> np.ndarray:
         """Unconstrained draws `[n, dim]` of the variables, without the data."""
 
-        # One at a time: vectorised, TFP warns that seeded draws are slow.
+        # One draw at a time: TFP warns that vectorised seeded draws are slow.
         def draw(seed: tf.Tensor) -> tf.Tensor:
             sample = self._unpack(self._pinned.sample_unpinned(seed=seed))
             return self.layout.flatten(self._inverse(sample))

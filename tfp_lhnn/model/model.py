@@ -25,8 +25,8 @@ from tfp_lhnn.support.target_calls import gradient_fault
 
 __all__ = ["Model", "Probe", "Starts", "as_model"]
 
-# Of the points of a probe from the initial state. The widest may be outside of the
-# support; the narrowest hardly ever is.
+# Distances of a probe's points from the initial state. The farthest point may be
+# outside of the support; the nearest hardly ever is.
 _DISTANCES = (1.0, 0.1, 0.01)
 
 _JointDistribution = tfp.distributions.JointDistribution
@@ -36,7 +36,7 @@ _Pinned = tfp.experimental.distributions.JointDistributionPinned
 def as_model(
     model: Any, initial_state: Any = None, pins: Mapping[str, Any] | None = None
 ) -> Model:
-    """Makes a `Model` of whatever the user calls one.
+    """Makes a `Model` of whatever the user passes as one.
 
     Args:
       model: A `target_log_prob_fn`, a `tfd.JointDistribution*`, one of these pinned by
@@ -71,7 +71,7 @@ def as_model(
 
 
 class Probe(NamedTuple):
-    """By which a density is known again.
+    """Values by which a density is recognised.
 
     Attributes:
       log_prob: Log densities at fixed points, `[n]`, in the model's dtype. Some may not
@@ -86,7 +86,8 @@ class Probe(NamedTuple):
 class Model:
     """A density on `R^dim`, and the way between its points and the user's variables.
 
-    Make one by `from_target`, `from_joint_distribution` or `as_model`, outside graphs.
+    Make one with `from_target`, `from_joint_distribution` or `as_model`, outside
+    graphs.
 
     Attributes:
       dim: The number of unconstrained coordinates.
@@ -102,7 +103,7 @@ class Model:
         """Makes a model of a density.
 
         Args:
-          density: Of the variables.
+          density: The density of the variables.
           initial_state: Values of the variables, as `to_flat` takes them, or None.
 
         Raises:
@@ -132,9 +133,9 @@ class Model:
             dimension `[n]`, and returns log densities `[n]`.
           initial_state: Its shapes are those of the state. A Tensor is passed as one
             argument (and named `x`), a list as positional arguments (`x0`, `x1`, ...),
-            a dict as keyword arguments under their names. One point, at which the
-            target is a scalar, or points with a leading dimension of chains, at which
-            it is a vector.
+            a dict as keyword arguments under their names. It is one point, at which the
+            target is a scalar, or several points with a leading dimension of chains, at
+            which the target is a vector.
 
         Returns:
           The model.
@@ -192,8 +193,8 @@ class Model:
     def check_gradient(self) -> None:
         """Refuses a density that has no gradient.
 
-        Tracing tells, and evaluates nothing, unless there is a `tf.py_function`. Such
-        a density is evaluated at one point.
+        Tracing shows this without an evaluation. Only a density with a `tf.py_function`
+        is evaluated, at one point.
 
         Raises:
           ValueError: If it has none.
@@ -221,7 +222,7 @@ class Model:
           q: `[..., dim]`.
 
         Returns:
-          Arrays `[..., *shape]` by name; of a model without constraints, views of `q`.
+          Arrays `[..., *shape]` by name; views of `q` if the model has no constraints.
 
         Raises:
           ValueError: If the last dimension is not `dim`.
@@ -298,21 +299,22 @@ class Model:
     def starts(self, n: int, seed: Any) -> Starts:
         """Finds dispersed points of finite density to start chains from.
 
-        The user's initial states come first, then these with standard normal noise; of
-        a joint distribution without them, draws from the prior. What is not finite is
-        replaced: by points ever nearer to a finite one, in the end by its copies; or,
-        where none is finite yet, by points spread more and more widely, around the
-        initial states and in a box around the origin.
+        The user's initial states come first, then these with standard normal noise. A
+        joint distribution without initial states starts at draws from the prior. Points
+        at which the density is not finite are replaced by points ever nearer to a
+        finite one, and in the end by copies of that. As long as none is finite, they
+        are replaced by points spread more and more widely, around the initial states
+        and in a box around the origin.
 
         Args:
-          n: How many.
+          n: Number of points.
           seed: An int, a pair of ints, or an integer Tensor `[2]`.
 
         Returns:
-          The points, with what they cost.
+          The points, with their cost.
 
         Raises:
-          ValueError: If the density is finite nowhere one has looked.
+          ValueError: If no point of finite density was found.
         """
         check_count("n", n, minimum=1)
         stateless = stateless_seed(seed, "starts")
@@ -343,10 +345,10 @@ class Model:
         return evaluate(self._density, q)
 
     def fingerprint(self) -> str:
-        """Identifies the model, across processes, by all that can be seen of its form.
+        """Identifies the form of the model, across processes.
 
-        Seen are names, shapes, dtype, distributions and bijectors, initial states, and
-        pins bit by bit. Values of the density are not; see `probe`.
+        It depends on names, shapes, dtype, distributions and bijectors, initial states,
+        and pins bit by bit. It does not depend on values of the density; see `probe`.
         """
         signature = [
             repr((self.shapes, self.dtype.name, self._density.layout.event_shapes)),
@@ -359,9 +361,9 @@ class Model:
         """Evaluates the density afresh at a few fixed points.
 
         The points lie near the first initial state (or the origin). If the density is
-        finite at none of them, they are starts that are found for this purpose. Two
-        densities with the same values here are taken for the same, so a change that
-        shows only elsewhere is not seen.
+        finite at none of them, points found by `starts` are used instead. Two densities
+        with the same values at these points are taken to be the same, so a change that
+        shows only elsewhere is not noticed.
         """
         centre = np.zeros(self.dim) if self._given is None else self._given[0]
         noise = np.random.default_rng(5).standard_normal((len(_DISTANCES), self.dim))

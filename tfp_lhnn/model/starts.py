@@ -9,8 +9,9 @@ import numpy as np
 
 __all__ = ["Starts", "find_starts"]
 
-# Tries at starts of finite density: from 4^-1 to 4^-9 of a unit around a finite one is
-# near enough for any open support; where none is finite, 9 x 32 points or more.
+# Attempts to find starts of finite density. Around a finite point, distances go from
+# 4^-1 to 4^-9 of a unit, which is near enough for any open support. If no point is
+# finite, 9 x 32 points or more are tried.
 _MAX_ATTEMPTS = 10
 _MIN_DISPERSED = 32
 _DISPERSED_SCALES = (1.0, 0.1, 10.0, 0.01, 100.0)
@@ -36,23 +37,23 @@ def find_starts(
     given: np.ndarray | None,
     rng: np.random.Generator,
 ) -> Starts:
-    """Replaces those of some points at which the density is not finite.
+    """Replaces the points at which the density is not finite.
 
-    By points ever nearer to a finite one, in the end by its copies; or, where none is
-    finite yet, by points spread more and more widely, around the initial states and in
-    a box around the origin.
+    They are replaced by points ever nearer to a finite one, and in the end by copies of
+    that. As long as none is finite, they are replaced by points spread more and more
+    widely, around the initial states and in a box around the origin.
 
     Args:
       evaluate: Log densities `[n]` of `[n, dim]`.
-      first: The points that one would like, `[n, dim]`, in the model's dtype.
+      first: The preferred points, `[n, dim]`, in the model's dtype.
       given: The user's initial states, `[m, dim]`, if there are any.
-      rng: Of the points tried.
+      rng: Generates the points that are tried.
 
     Returns:
-      As many points as `first` has, with what they cost.
+      As many points as `first` has, with their cost.
 
     Raises:
-      ValueError: If the density is finite nowhere one has looked.
+      ValueError: If no point of finite density was found.
     """
     n, dim = first.shape
     position, log_prob = first[:0], np.empty(0, first.dtype)
@@ -91,7 +92,7 @@ def _dispersed(
     rng: np.random.Generator,
 ) -> np.ndarray:
     scale = _DISPERSED_SCALES[(attempt - 1) // 2]
-    # As Stan and windowed_adaptive_nuts do, which know no better either.
+    # Stan and windowed_adaptive_nuts draw their starts from such a box, too.
     if given is None or attempt % 2 == 0:
         return scale * rng.uniform(-2, 2, (n, dim))
     centre = given[np.arange(n) % len(given)]

@@ -77,7 +77,7 @@ class TargetDensity:
             ) from error
 
     def log_prob(self, parts: list[tf.Tensor]) -> tf.Tensor:
-        """What the target says, `[n]`, of parts `[n, ...]`."""
+        """The target's log densities `[n]` of parts `[n, ...]`."""
         value = call_target(self.source, parts, self.names if self._by_name else None)
         return checked_value(value, self.dtype, "`target_log_prob_fn`: the log density")
 
@@ -90,22 +90,22 @@ class TargetDensity:
         return parts
 
     def prior(self, n: int, seed: tf.Tensor) -> None:
-        """None: nothing is known of where to begin."""
+        """None: a callable has no prior."""
         return None
 
     def signature(self) -> list[str]:
-        """Nothing: all that can be seen of a callable is its values."""
+        """Empty: a callable can be identified by its values only."""
         return []
 
     def _batch_rank(self, parts: list[tf.Tensor]) -> tuple[int, int]:
-        """Tells whether a state is one point (0) or one per chain (1), and the cost.
+        """Returns 0 for one point or 1 for one per chain, and the densities evaluated.
 
-        Tracing tells, and evaluates nothing, unless the target hides its shape.
+        Tracing shows this without an evaluation, unless the target hides its shape.
         """
         try:
             traced = self._traced(parts)
         except Exception:
-            # A target that insists on a dimension of chains may still get one point.
+            # The target may need a dimension of chains although the state is one point.
             if not self._takes_one_of_many(parts):
                 raise
             return 0, 0
@@ -122,7 +122,7 @@ class TargetDensity:
         return shape.rank, num_evaluations
 
     def _takes_one_of_many(self, parts: list[tf.Tensor]) -> bool:
-        """Whether the target takes a state with a dimension of one chain in front."""
+        """Whether the target takes a state with a leading dimension of one chain."""
         try:
             traced = self._traced([part[tf.newaxis] for part in parts])
         except Exception:

@@ -1,4 +1,4 @@
-"""The layers of a network: Keras' dense layer without what a surrogate cannot use."""
+"""The layers of a network: Keras' dense layer without unsuitable features."""
 
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ QUANTIZE_MESSAGE = (
 )
 
 
-# The name is Keras' own, by which `.keras` files address the weights.
+# It has the name of Keras' own layer, by which `.keras` files address the weights.
 class Dense(keras.layers.Dense):
     """Keras' dense layer, in whole precision and with one kernel."""
 

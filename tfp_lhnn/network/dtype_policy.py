@@ -1,4 +1,4 @@
-"""In which precision a network works."""
+"""The precision in which a network computes."""
 
 from typing import Any
 
@@ -13,8 +13,7 @@ def checked_dtype_policy(dtype: Any) -> Any:
     """The Keras policy of a network, which computes in the dtype of its weights.
 
     Half precision has three digits, too few for the energy differences of leapfrog. A
-    global mixed policy is meant for other models; of it, only the dtype of the
-    variables is used.
+    global mixed policy is meant for other models; only its dtype of variables is used.
 
     Args:
         dtype: name, policy or config of a policy; `None` for Keras' global one.
@@ -23,7 +22,7 @@ def checked_dtype_policy(dtype: Any) -> Any:
         A `keras.DTypePolicy` of float32 or float64 throughout.
 
     Raises:
-        ValueError: If it is another one.
+        ValueError: If `dtype` means any other policy.
     """
     source = "`dtype`"
     if dtype is None:

@@ -38,8 +38,8 @@ def energy_function(
         energy, gradient = value_and_gradient(tf.cast(x, dtype))
         energy = tf.cast(energy, q.dtype)
         if separable:
-            # After the cast: beside a large offset a narrower dtype would round alike
-            # what varies.
+            # Added after the cast: in a narrower dtype, a large offset would round away
+            # the differences between points.
             energy += tf.cast(base[-1], q.dtype)
         return energy, tf.cast(gradient, q.dtype)
 

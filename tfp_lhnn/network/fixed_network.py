@@ -18,7 +18,7 @@ __all__ = ["FixedNetwork", "NetworkForm", "WhitenedWeights"]
 
 
 class NetworkForm(NamedTuple):
-    """What a compiled function depends on of a separable network with a base.
+    """The properties of a separable network with a base that are compiled in.
 
     Attributes:
         dim: number of coordinates.
@@ -40,7 +40,7 @@ class NetworkForm(NamedTuple):
         )
 
     def network(self) -> LatentHNN:
-        """A network of this form on a standard base. Its weights mean nothing."""
+        """A network of this form on a standard base, with arbitrary weights."""
         return LatentHNN(
             self.dim,
             self.hidden_units,
@@ -79,7 +79,7 @@ class WhitenedWeights(NamedTuple):
 
 
 class FixedNetwork:
-    """A separable network with given weights, as the kernels ask for it.
+    """A separable network with given weights, with the methods that kernels need.
 
     Args:
         form: a network of the same form.
@@ -141,6 +141,6 @@ class FixedNetwork:
     def stateless_call(
         self, trainable: Sequence[tf.Tensor], non_trainable: Sequence[tf.Tensor], x: Any
     ) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        """One latent, the energy itself, and the state, as Keras has it."""
+        """The energy as a single latent, and the state, as in Keras."""
         energy, _ = self.energy_function(trainable, non_trainable)(x, x)
         return energy[:, tf.newaxis], non_trainable

@@ -15,8 +15,8 @@ _DENSE_WEIGHTS = (0.25, 0.5, 0.75, 1.0)
 _WORTHWHILE = 0.95
 
 # Below this correlation of gradients and positions, a slope says nothing about the
-# width of the target; the spread of the positions then says more. The correlation is 1
-# for a Gaussian and 0.4 for the eight Gaussians.
+# width of the target; the spread of the positions is then more informative. The
+# correlation is 1 for a Gaussian and 0.4 for the eight Gaussians.
 _SMALLEST_CORRELATION = 0.05
 
 # Smallest eigenvalue of the correlation matrix of the positions, relative to the
@@ -57,7 +57,7 @@ class GaussianBase(NamedTuple):
         return self.location + np.linalg.solve(self.whitening, z.T).T
 
     def whiten_gradient(self, gradient: np.ndarray) -> np.ndarray:
-        """A gradient by `q` turned into one by `z`, both `[n, dim]`."""
+        """Turns a gradient with respect to `q` into one for `z`, both `[n, dim]`."""
         gradient = np.asarray(gradient, np.float64)
         if self.whitening.ndim == 1:
             return gradient / self.whitening
@@ -85,7 +85,7 @@ def near_points(potential: np.ndarray, dim: int) -> np.ndarray:
     Returns:
         Bool, `[n]`; true for a tenth of the points or more.
     """
-    # In float32, a large potential would swallow what is added to it.
+    # In float32, numbers added to a large potential would be lost to rounding.
     potential = np.asarray(potential, np.float64)
     lowest = np.quantile(potential, 0.1)
     return potential <= lowest + dim + 10.0 * np.sqrt(dim) + 10.0
@@ -105,14 +105,14 @@ def fit_gaussian_base(
     For a Gaussian, `∇log π = −A (q − μ)` exactly, so that few points give both. In
     general the slope of the regression is the average curvature, which is what a
     surrogate needs. In directions where the slope is not positive, the spread of the
-    positions is used instead. It is the weaker guide, since it depends on how well a
-    pilot chain has mixed.
+    positions is used instead. The spread is less reliable, since it depends on how well
+    a pilot chain has mixed.
 
     The candidates are:
 
     - a diagonal `A`;
     - the same, with the values of `log_prob` as further equations: on a rough target
-      they tell the curvature better than gradients do;
+      they determine the curvature better than gradients do;
     - a dense `A`, and mixtures of it with the diagonal one, if there are more than
       `dim + 1` points.
 
@@ -331,7 +331,7 @@ def _dense_precision(
 def _slopes(
     covariance: np.ndarray, gradient_variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Curvatures for unit positions; 1, the inverse variance, where there is none."""
+    """Curvatures for unit positions; without a usable slope 1, the inverse variance."""
     is_slope = -covariance > _SMALLEST_CORRELATION * np.sqrt(gradient_variance)
     return np.where(is_slope, -covariance, 1.0), is_slope
 

@@ -22,9 +22,9 @@ _FIRST_PHASE = 1.0
 def initialise_layers(
     hidden_layers: Sequence[Any], output_layer: Any, seed: int | None
 ) -> None:
-    """Draws the weights of dense layers, but for those that are frozen.
+    """Draws the weights of dense layers, except those that are frozen.
 
-    What one layer gets does not depend on which of the others are frozen.
+    The weights of a layer do not depend on which other layers are frozen.
 
     The first layer's phases are random: without them its sines would all be odd
     functions. Its frequencies are low: sines of high frequency swing between the
@@ -36,7 +36,7 @@ def initialise_layers(
         seed: an integer, or `None` for Keras' own global seed.
     """
     if seed is None:
-        # What Keras' own initialisers start from; `set_random_seed` fixes it.
+        # The seed that Keras' own initialisers use; `set_random_seed` fixes it.
         seed = keras.initializers.RandomNormal().seed
     generator = np.random.default_rng(seed)
     for i, layer in enumerate(hidden_layers):

@@ -27,7 +27,8 @@ __all__ = ["LARGEST_DENSE_DIM", "LatentHNN"]
 # A dense whitening costs dim² multiplications per call, and a few times dim gradients
 # to learn. The layers take about 2·dim·units + (layers − 1)·units² multiplications.
 # Without a dense whitening the layers have to learn the correlations, and above a
-# hundred dimensions they do not. Up to this dimension its costs are in proportion.
+# hundred dimensions they do not. Up to this dimension, its costs are in proportion to
+# those of the layers.
 LARGEST_DENSE_DIM = 1024
 
 _BASES = ("auto", "dense", "diagonal", "none")
@@ -48,15 +49,15 @@ class LatentHNN(LearnedEnergy):
     is a Gaussian base plus what the network adds to it. Leapfrog on its gradient is
     reversible and preserves volume, so samplers that use the true energy in their
     weights stay exact however wrong the network is. The base is the standard Gaussian
-    until `adapt` fits it to data; `tfp_lhnn.train` does both.
+    until `adapt` or `tfp_lhnn.train` fits it to data.
 
     A *joint* network (`separable=False`, as published) sees `(q, p)` and has neither
     base nor scaling: `H_θ(q, p) = Σ_i net_i(q, p)`.
 
     All weights exist after construction. Initial weights follow from `seed`, or from
     `keras.utils.set_random_seed` without one. `compile` and `fit` work as for any Keras
-    model, with the physics loss built in (see `compile`); `.keras` files load with
-    Keras' safe mode on wherever `tfp_lhnn` has been imported.
+    model, with the physics loss built in (see `compile`); `.keras` files load in Keras'
+    safe mode once `tfp_lhnn` has been imported.
 
     Args:
         dim: number of coordinates of `q`.
@@ -133,7 +134,7 @@ class LatentHNN(LearnedEnergy):
             self._add_base_weights()
         self.initialise(self.seed)
         if self.has_base:
-            # The force of random layers would mean nothing.
+            # The force of random layers would be meaningless.
             self.silence()
 
     def _add_base_weights(self) -> None:
@@ -153,8 +154,7 @@ class LatentHNN(LearnedEnergy):
                 else add("whitening", (d,), "ones")
             )
         self.energy_scale = add("energy_scale", (), "ones")
-        # In float64 whatever the network computes in: of a large log density float32
-        # would keep whole nats only.
+        # Always in float64: float32 would round a large log density to whole nats.
         self.offset = add("offset", (), "zeros", dtype="float64", autocast=False)
 
     def initialise(self, seed: int | None = None) -> None:
@@ -194,9 +194,9 @@ class LatentHNN(LearnedEnergy):
 
     @property
     def layer_variables(self) -> list[Any]:
-        """Weights of the layers, first to last, in an order that nothing changes.
+        """Weights of the layers, first to last, in a fixed order.
 
-        Keras' `trainable_variables` are these until a layer is frozen.
+        They equal Keras' `trainable_variables` until a layer is frozen.
         """
         layers = [v for x in self.hidden_layers for v in (x.kernel, x.bias)]
         return [*layers, self.output_layer.kernel]
@@ -209,15 +209,15 @@ class LatentHNN(LearnedEnergy):
 
     @property
     def base_variables(self) -> list[Any]:
-        """Location, whitening, scale and offset, as far as there are; never trained."""
+        """Location, whitening, scale and offset, if there are any; never trained."""
         base = [self.location, self.whitening] if self.has_base else []
         return [*base, self.energy_scale, self.offset] if self.separable else []
 
     def copy_layers(self, other: "LatentHNN") -> None:
-        """Takes over the layers, their scale and the offset of a separable network.
+        """Copies the layers, their scale and the offset of a separable network.
 
-        The base stays: with a standard base, this is `other` in the coordinates of its
-        own base.
+        The base is not copied. With a standard base, this network becomes `other` in
+        the coordinates of the base of `other`.
 
         Args:
             other: of the same dimension and widths.
@@ -286,7 +286,7 @@ class LatentHNN(LearnedEnergy):
         return tf.cast(self.offset, dtype) if self.separable else tf.zeros([], dtype)
 
     def raw_latents(self, x: tf.Tensor) -> tf.Tensor:
-        """What the layers alone give, `[n, dim]`, of what the first one sees."""
+        """The output of the layers alone, `[n, dim]`; `x` is the first one's input."""
         for layer in self._dense_layers:
             x = layer(x)
         return x
@@ -309,7 +309,8 @@ class LatentHNN(LearnedEnergy):
     ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """The learned energy and its force as a pure function of weights, for loops.
 
-        Call it once outside the loop: what depends on the weights alone is done here.
+        Call it once, outside the loop: it computes all that depends on the weights
+        alone.
 
         Args:
             layers: values of `layer_variables`.
@@ -325,7 +326,7 @@ class LatentHNN(LearnedEnergy):
     def split_offset(
         self, base: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Takes the constant out of the energy, which it would only round.
+        """Separates the constant from the energy, which it would only round.
 
         Args:
             base: values of `base_variables`.

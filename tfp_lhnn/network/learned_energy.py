@@ -1,4 +1,4 @@
-"""What a network of latents says about energies, potentials and forces."""
+"""Energies, potentials and forces of a network of latents."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ __all__ = ["LearnedEnergy"]
 class LearnedEnergy(PhysicsModel):
     """A Keras model whose latents sum to a learned energy, up to a constant.
 
-    The constant is the mean height of the potential. Beside a large one the energies of
-    different points would be rounded alike, so it is added last, in the dtype of the
-    caller, which may be wider than that of the network.
+    The constant is the mean height of the potential. A large one would round away the
+    differences between points. So it is added last, in the dtype of the caller, which
+    may be wider than that of the network.
 
     Subclasses have a `dim`, say whether they are `separable`, and have the two methods
     `varying_latents` and `constant`.
@@ -23,7 +23,7 @@ class LearnedEnergy(PhysicsModel):
     separable: bool
 
     def varying_latents(self, x: tf.Tensor) -> tf.Tensor:
-        """Latents less the constant.
+        """Latents without the constant.
 
         Args:
             x: positions, `[n, dim]`, or positions and momenta, `[n, 2 dim]`; in the
@@ -35,7 +35,7 @@ class LearnedEnergy(PhysicsModel):
         raise NotImplementedError
 
     def constant(self, dtype: Any) -> tf.Tensor:
-        """What the sum of the varying latents lacks to the energy, `[]`."""
+        """The energy minus the sum of the varying latents, `[]`."""
         raise NotImplementedError
 
     def latents(self, q: Any, p: Any = None) -> tf.Tensor:

@@ -1,11 +1,11 @@
-"""A network's summed output and its gradient, with all that can be done beforehand.
+"""A network's summed output and its gradient, with the weights prepared in advance.
 
 Autodiff of `Σ latents` multiplies by the whitening and its transpose, by a matrix of
-ones for the sum, and by every kernel twice. In a leapfrog loop the weights stand still.
+ones for the sum, and by every kernel twice. In a leapfrog loop the weights are fixed.
 So three things are done once, before the loop: the whitening is multiplied into the
 first layer, the sum into the last, and base and first layer become one matrix. For one
-hidden layer two products are left of five. A compiler drops what is not used of the
-value and the gradient.
+hidden layer, two of five products are left. A compiler drops the value or the gradient
+if it is not used.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ __all__ = ["BaseWeights", "summed_output"]
 
 
 class BaseWeights(NamedTuple):
-    """The Gaussian base `½|z|²`, `z = W (x − μ)`, under the layers.
+    """The Gaussian base `½|z|²`, `z = W (x − μ)`, to which the layers are added.
 
     Attributes:
         location: `μ`, `[dim]`.
@@ -43,12 +43,12 @@ def summed_output(
         biases: of the hidden layers.
         activation: of the hidden layers.
         output_scale: factor of the layers' output, `[]`.
-        base: what stands under the layers; its coordinates are their input.
+        base: to which the layers are added; its coordinates are their input.
         dim: number of inputs to differentiate by.
 
     Returns:
         A function of inputs, `[n, width]`, to the sum, `[n]`, and the gradient,
-        `[n, dim]`; call it in the loop, and this outside.
+        `[n, dim]`; call that function in the loop, and `summed_output` outside.
     """
     first, first_bias = kernels[0], biases[0]
     stem = first

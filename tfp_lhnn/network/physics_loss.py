@@ -179,7 +179,7 @@ class PhysicsModel(keras.Model):
 
 
 def _inputs_and_rates(x: Any, y: Any) -> tuple[Any, Any]:
-    """`x` and `y` for Keras; raises ValueError where it is plain that `y` lacks."""
+    """`x` and `y` for Keras; raises ValueError if `y` is clearly missing."""
     if isinstance(x, TrainingData):
         if y is not None:
             raise ValueError("`y` is given; a TrainingData as `x` has all of it.")

@@ -18,11 +18,11 @@ from tfp_lhnn.support.arguments import check_count, stateless_seed
 
 __all__ = ["TrainingHistory", "train"]
 
-# Steps between two looks at the held-out loss, all in one compiled call: long enough to
-# make the call's own cost (about 0.1 ms) vanish, short enough to stop in time.
+# Steps between two evaluations of the held-out loss, all in one compiled call: enough
+# to make the call's own cost (about 0.1 ms) negligible, few enough to stop in time.
 _ROUND_STEPS = 250
 
-# What a base this good leaves over is rounding, which a network should not learn. An
+# What a base this good leaves over is rounding error, which no network should learn. An
 # error of 1e-3 nats changes an acceptance probability by a thousandth.
 _PERFECT_ENERGY_ERROR = 1e-3
 _PERFECT_GRADIENT_ERROR = 1e-6
@@ -41,7 +41,7 @@ _CHUNK = 8192
 
 
 class TrainingHistory(NamedTuple):
-    """Curves of a training run, one entry per look at the held-out points, and results.
+    """Curves of a training run, with one entry per held-out evaluation, and results.
 
     Energy errors are root mean squares of `U − U_θ` about its mean over the held-out
     points, in nats (for a joint network, of `H − H_θ`). Gradient errors are mean
@@ -95,18 +95,18 @@ def train(
     jit_compile: bool = True,
     progress: bool | Callable[[int], None] = False,
 ) -> TrainingHistory:
-    """Fits the Gaussian base, then the network on what the base leaves over.
+    """Fits the Gaussian base, then the network to what the base leaves over.
 
     A separable network learns gradients and values, each scaled to order one, under a
     robust loss. A joint one learns the time derivatives alone, scaled likewise. AdamW's
     learning rate decays to zero by a cosine. The weights with the smallest held-out
     loss are kept. If they do not lower the base's held-out energy error by a tenth,
-    the network's output is set to zero. At last `offset` is set so that
+    the network's output is set to zero. Finally, `offset` is set so that
     `network.potential(q)` is about `-log_prob(q)`.
 
     A frozen layer (`layer.trainable = False`) keeps its weights to the last bit, and
-    the others learn around it. That holds for the base's coordinates, which are new
-    unless `warm_start` is set.
+    the others learn around it. Its weights refer to the base's coordinates, which are
+    new unless `warm_start` is set.
 
     The same seed, data and machine give the same weights, whatever the network's
     weights were before, unless `warm_start` is set or layers are frozen.
@@ -115,14 +115,14 @@ def train(
         network: what to train; usable right after.
         data: points, gradients and log densities of the target.
         seed: an int, a pair of ints, or an integer Tensor `[2]`.
-        num_steps: most steps to run.
-        batch_size: points per step (at most all there are).
+        num_steps: the largest number of steps to run.
+        batch_size: points per step, at most the number of points.
         learning_rate: Adam's, at the start.
-        weight_decay: share of each weight taken away per step, times the learning rate.
-            It keeps the network smooth where there are no points.
+        weight_decay: share of each weight removed per step, in units of the learning
+            rate. It keeps the network smooth where there are no points.
         value_weight: weight of the value loss beside the gradient loss.
-        held_out_fraction: share of the points, in whole trajectories, that choose the
-            weights and measure the errors.
+        held_out_fraction: share of the points, in whole trajectories, by which the
+            weights are chosen and the errors measured.
         patience: steps without a smaller held-out loss after which to stop.
         sufficient_base_error: held-out energy error of the base, in nats, below which
             no network is trained on top of it. If infinite, none ever is.
@@ -130,8 +130,8 @@ def train(
             with a few new points. Otherwise base and weights are made anew, since what
             a network has learned means nothing in the coordinates of another base.
         jit_compile: whether XLA compiles the loop.
-        progress: whether to show a progress bar; or a function to call instead, now
-            and then, with the number of steps done.
+        progress: whether to show a progress bar; or a function that is called instead,
+            now and then, with the number of steps done.
 
     Returns:
         The loss curves and held-out errors.
@@ -211,7 +211,7 @@ class _Errors(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Steps done at each look at the held-out points, what was seen, and the best."""
+    """Steps done at each held-out evaluation, the losses then, and the best entry."""
 
     steps: list[int]
     curves: list[LossCurve]
@@ -248,7 +248,7 @@ def _run(
     """Trains in rounds; leaves the weights of the smallest held-out loss."""
     round_steps = min(_ROUND_STEPS, num_steps)
     bar = keras.utils.Progbar(num_steps, verbose=1 if progress is True else 0)
-    # The first call makes no step: the present weights may be the best.
+    # The first call makes no step, since the present weights may be the best.
     steps, curves = [0], [loop.run(rows.take(round_steps), 0)]
     best, weights = 0, loop.weights()
     while steps[-1] < num_steps and steps[-1] - steps[best] < patience:
@@ -261,7 +261,7 @@ def _run(
             progress(steps[-1])
         if not math.isfinite(curve.held_out_loss):
             break
-        # Written so that a finite loss is better than a NaN at first.
+        # Negated so that a finite loss beats a NaN at the start.
         if not curve.held_out_loss >= curves[best].held_out_loss:
             best, weights = len(steps) - 1, loop.weights()
     loop.restore(weights)
@@ -269,7 +269,7 @@ def _run(
 
 
 def _history(run: _Run, base: _Errors, seconds: float) -> TrainingHistory:
-    """Chooses between network and base, and lists what was seen."""
+    """Chooses between network and base, and returns the curves."""
     chosen = run.curves[run.best] if run.curves else None
     if chosen is None or not chosen.energy_error < _WORTHWHILE * base.energy:
         selected, energy_error, squared = "base", base.energy, base.squared_gradient
@@ -295,7 +295,7 @@ def _history(run: _Run, base: _Errors, seconds: float) -> TrainingHistory:
 def _start_afresh(
     network: LatentHNN, kept: TrainingData, held_out: TrainingData, seed: int
 ) -> None:
-    """New weights; the base fitted to the points kept, chosen by those held out."""
+    """Draws new weights, and fits the base to `kept`, selected by `held_out`."""
     arrays = (kept.position, kept.momentum_rate, kept.log_prob)
     if network.has_base:
         network.fit_base(
@@ -343,8 +343,8 @@ def _base_errors(network: LatentHNN, tests: Points) -> _Errors:
 def _spread(values: np.ndarray) -> np.ndarray:
     """Robust standard deviation about zero over the first axis, never zero.
 
-    The median ignores what few points in a tail have, but a share of the root mean
-    square keeps it from vanishing where most values are alike.
+    The median ignores large values at few points in a tail. A share of the root mean
+    square keeps the result above zero if most values are nearly zero.
     """
     squares = values**2
     # 0.455 is the median of the square of a standard normal variable.

@@ -1,8 +1,8 @@
 """The compiled loop of `train`: many optimiser steps in one XLA call.
 
-One compilation serves all trainings of networks of the same form, as the rounds of
-`fit` are. To the compiled function everything is an argument: the weights, the state of
-the optimiser, and the points. The points are padded, so that there are few sizes.
+One compilation serves all trainings of networks of the same form, such as the rounds of
+`fit`. Everything is an argument of the compiled function: the weights, the state of the
+optimiser, and the points. The points are padded, so that there are few sizes.
 """
 
 import threading
@@ -18,8 +18,9 @@ from tfp_lhnn.support.compiled_cache import BuildOnce
 
 __all__ = ["LossCurve", "Points", "Recipe", "TrainingLoop"]
 
-# Points are padded to this, or four times as many, and so on; those held out, usually a
-# tenth, to an eighth of that. Padding costs next to nothing, a new size a compilation.
+# Points are padded to this number, to four times as many, and so on. Held-out points,
+# usually a tenth, are padded to an eighth of that. Padding costs next to nothing, but a
+# new size costs a compilation.
 _SMALLEST_CAPACITY = 4096
 _HELD_OUT_SHARE = 8
 
@@ -32,7 +33,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         learning_rate: AdamW's at the start; it decays to zero by a cosine.
-        num_steps: over which it does.
+        num_steps: steps over which it decays.
         weight_decay: AdamW's.
         value_weight: weight of the value loss beside the gradient loss.
         jit_compile: whether XLA compiles the loop.
@@ -55,7 +56,7 @@ class _Form(NamedTuple):
         separable: of the network.
         dtype: in which the network computes.
         is_trained: which of its `layer_variables` are trained.
-        recipe: how.
+        recipe: how to train.
         capacity: number of points, padding included.
         held_out_capacity: number of held-out points, padding included.
         rows_shape: steps and batch size.
@@ -73,7 +74,7 @@ class _Form(NamedTuple):
     rows_shape: tuple[int, int]
 
     def network(self) -> LatentHNN:
-        """A network of this form; its weights mean nothing."""
+        """A network of this form, with arbitrary weights."""
         network = LatentHNN(
             self.dim,
             self.hidden_units,
@@ -112,15 +113,15 @@ class _CompiledLoop:
     """The compiled function, with the network and the optimiser that it works on.
 
     Keras' optimisers change variables. So the function sets the variables of its own
-    network and optimiser at its beginning and returns their values at its end. In
-    between they belong to one caller: a lock keeps other threads out. A pure function
-    would need no lock, but Keras has no pure form of an optimiser on TensorFlow.
+    network and optimiser when it begins, and returns their values when it ends. In
+    between, a lock keeps other threads out. A pure function would need no lock, but
+    Keras has no pure form of an optimiser on TensorFlow.
 
     Args:
         form: what to compile for.
 
     Attributes:
-        fresh_state: of an optimiser that has done no step.
+        fresh_state: of an optimiser that has made no step.
     """
 
     def __init__(self, form: _Form) -> None:
@@ -162,9 +163,9 @@ class TrainingLoop:
     Args:
         network: the network; `run` changes its trainable variables.
         points: to learn from.
-        held_out: to be judged by.
+        held_out: points for the held-out loss.
         gradient_scale: size of the gradients by coordinate, `[width]`.
-        recipe: how.
+        recipe: how to train.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class TrainingLoop:
         self._optimizer_state: list[tf.Tensor] | None = None
 
     def run(self, rows: np.ndarray, num_steps: int) -> LossCurve:
-        """Runs the first `num_steps` steps, maybe none, of `rows`, `[steps, batch]`.
+        """Runs the first `num_steps` steps, possibly none, of `rows`, `[steps, batch]`.
 
         All calls must have the same shape of `rows`.
         """
@@ -235,7 +236,7 @@ class TrainingLoop:
         return [v.numpy() for v in self._network.trained_variables]
 
     def restore(self, weights: list[Any]) -> None:
-        """Puts back what `weights` returned."""
+        """Restores what `weights` returned."""
         for variable, value in zip(
             self._network.trained_variables, weights, strict=True
         ):

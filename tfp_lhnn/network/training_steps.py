@@ -10,7 +10,7 @@ __all__ = ["LossCurve", "Points", "Task", "TrainingSteps"]
 
 
 class Points(NamedTuple):
-    """What the layers of a network shall learn.
+    """What the layers of a network are to learn.
 
     Attributes:
         inputs: what the first layer sees, `[n, width]`.
@@ -43,11 +43,11 @@ class LossCurve(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What the compiled function is given beside its state.
+    """The inputs of the compiled function besides its state.
 
     Attributes:
         points: to learn from, in units of the energy scale, padded.
-        held_out: to be judged by, alike.
+        held_out: for the held-out loss, in the same form.
         is_held_out: 1 for rows of `held_out`, 0 for padding, `[n]`.
         scale: size of the gradients by coordinate, in those units, `[width]`.
         unit: the energy scale, in nats.
@@ -82,7 +82,7 @@ class TrainingSteps:
         rows: tf.Tensor,
         num_steps: tf.Tensor,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], tuple[tf.Tensor, ...]]:
-        """Does some steps.
+        """Makes some steps of the optimiser.
 
         Args:
             weights: values of `layer_variables`.
@@ -166,7 +166,7 @@ def _losses(
     weight: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Losses of gradient and value; `weight` is 0 for padding, else 1, `[n]`."""
-    # The potential's constant is free, so the batch's mean error is no error.
+    # The potential's constant is free, so the batch's mean error does not count.
     value_error -= _mean(value_error, weight)
     by_point = tf.reduce_mean(_robust(gradient_error / scale), axis=-1)
     return _mean(by_point, weight), _mean(_robust(value_error), weight)

@@ -1,1 +1,1 @@
-"""What a run is looked at with: ArviZ, diagnostics, plots, report."""
+"""Tools to examine a run: ArviZ, diagnostics, plots, report."""

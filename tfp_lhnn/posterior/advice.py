@@ -1,4 +1,4 @@
-"""What a reader of a warning can do, which depends on how the draws were made."""
+"""Advice for warnings, which depends on how the draws were made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["Advice"]
 
-# A fit that stops with more than half of its budget left does not want for gradients.
+# A fit that stops with more than half of its budget left does not lack gradients.
 _MIN_SPENT = 0.5
 
 _MORE_TRAINING = "train the network on more gradients"
@@ -18,10 +18,10 @@ _NOT_THE_BUDGET = (
 
 
 class Advice(NamedTuple):
-    """Remedies by what they are for, in words that go on a sentence.
+    """Remedies by problem, as phrases that complete a warning.
 
     `sample` chooses the step size, the depth of the trees and the share of true
-    transitions. Who calls it cannot change them; who builds a kernel can.
+    transitions. Its caller cannot change these; a user who builds a kernel can.
 
     Attributes:
         better_network: how to make the network's errors smaller.

@@ -21,17 +21,17 @@ __all__ = [
 
 # ArviZ gives neither R-hat nor ESS for fewer.
 MIN_DRAWS = 4
-# R-hat compares chains one by one. That asks for many effective draws of each chain.
-# With very many chains, short ones will do. Those are compared in groups, as Margossian
-# et al. (2024), "Nested R-hat", do. There are at least four groups of four chains.
+# R-hat compares chains one by one. That needs many effective draws of each chain. With
+# very many chains, short ones suffice. Those are compared in groups, as Margossian et
+# al. (2024), "Nested R-hat", do. There are at least four groups of four chains.
 _MIN_GROUPS = 4
 _MIN_GROUPED_CHAINS = 16
-# R-hat of groups that agree is about 1 + (τ − 1)/n, for n draws that are worth n/τ: the
-# formula has two halves of each group in it. With 4 000 draws and τ = 20 that is 1.005,
-# half of what a warning takes. Larger groups would hide modes that few chains visit.
+# R-hat of groups that agree is about 1 + (τ − 1)/n, for n draws that are worth n/τ:
+# each group enters the formula as two halves. With 4 000 draws and τ = 20 that is
+# 1.005, half-way to a warning. Larger groups would hide modes that few chains visit.
 _GROUP_DRAWS = 4_000
-# From a thousand draws on a single chain is below 1.01 up to τ = 10, and groups are not
-# needed.
+# With a thousand draws or more, R-hat of single chains is below 1.01 up to τ = 10, so
+# that groups are not needed.
 _MIN_LONG_CHAIN = 1_000
 # ArviZ gets at most about this many values of a scalar at once. It sorts them several
 # times, which takes a second for ten times as many. The ESS of so many values is known

@@ -28,7 +28,7 @@ from tfp_lhnn.support.atomic_files import write_atomically
 
 __all__ = ["report"]
 
-_MAX_ROWS = 20  # a page is for reading, and `summarize(...).table` has them all
+_MAX_ROWS = 20  # the page stays short; `summarize(...).table` has all rows
 _MAX_TRACES = 6
 _DOTS_PER_INCH = 160
 

@@ -67,14 +67,15 @@ def to_inference_data(
             warm-up, if its statistics are given), numbers or `[chains...]`. The
             default is a fresh kernel's. With `num_burnin_steps` the first draw takes on
             the cost of the burn-in, unless its tallies are given here. After a warm-up
-            the tallies go on where it ended. If they are smaller than that, they have
-            begun anew.
+            the tallies go on where it ended. If they are smaller than that, they
+            started anew.
         network_energy: `U_θ` at the draws, `[draws, chains...]`.
         outside_training_data: whether a draw lies outside of the training data, bool
             `[draws, chains...]`.
-        attrs: numbers and strings to store beside. Those named as ours replace ours.
-            `target_gradients` and `target_evaluations` are by default what the chains
-            tallied in all, with `fit_gradients` and `fit_evaluations`, if given, added.
+        attrs: numbers and strings to store as attributes. They replace default
+            attributes of the same name. By default, `target_gradients` and
+            `target_evaluations` are the totals that the chains tallied, plus
+            `fit_gradients` and `fit_evaluations` if given.
 
     Returns:
         Groups `posterior`, `sample_stats` and, if given, `warmup_posterior` and
@@ -120,7 +121,7 @@ def to_inference_data(
         datasets = {
             name: az.dict_to_dataset(
                 group, coords=coords, dims=dims if "posterior" in name else None
-            )[list(group)]  # which it has put into alphabetical order
+            )[list(group)]  # ArviZ has put it into alphabetical order
             for name, group in groups.items()
         }
     checked = _checked_attrs(attrs or {})
@@ -228,7 +229,7 @@ class _Batch:
         try:
             return np.broadcast_to(aligned, shape).reshape(*self.shape, -1)
         except ValueError:
-            # The step size is of another space than the draws. Chains share it.
+            # The step size belongs to another space than the draws. Chains share it.
             chains = [1] * (len(self.shape) - 1)
             alike = step.reshape(len(step), *chains, -1)
             return np.broadcast_to(alike, (*self.shape, alike.shape[-1]))

@@ -25,15 +25,16 @@ __all__ = [
 
 # Vehtari et al. (2021), "Rank-normalization, folding, and localization": R-hat should
 # be below 1.01. The ESS of all chains together should be 400, or R-hat and ESS are too
-# noisy to be trusted. It takes that many for each half of four chains to have 50, and
-# more chains do not need more.
+# noisy to be trusted. With 400, each half of four chains has 50. More chains do not
+# need more.
 MAX_R_HAT = 1.01
 MIN_ESS = 400
 # If a network's energy error has a standard deviation of one nat, 48 % of its proposals
 # are accepted (with normal errors and independent proposals). With fewer, most of the
 # densities are evaluated for nothing.
 MIN_DELAYED_ACCEPTANCE = 0.5
-# A chain that accepts 30 % stays for so long by chance once in some 10⁸ draws.
+# A chain that accepts 30 % stays in place for so long by chance only once in about 10⁸
+# draws.
 MAX_RUN_WITHOUT_MOVE = 50
 # A chain is stuck if it makes less than half as many moves as the others. The count
 # must also be this many of its standard deviations lower, or it may be chance.

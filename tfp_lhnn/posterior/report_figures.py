@@ -10,7 +10,7 @@ from tfp_lhnn.posterior.convergence import chain_groups, evenly_spaced, num_grou
 
 __all__ = ["energy_figure", "panels", "trace_figure", "trace_note"]
 
-# Among more traces no single one can be followed.
+# With more traces, no single one can be followed.
 _MAX_CHAINS = 12
 _MAX_TRACE_POINTS = 1000  # per chain, more than a figure of 700 pixels can show
 _RANK_BINS = 20

@@ -27,7 +27,7 @@ from tfp_lhnn.support.processes import host_name, is_running
 __all__ = ["Checkpoint", "ProbeValues"]
 
 _ITEM_NAME = re.compile(r"(?!chunk_\d)[a-z][a-z0-9_]*")
-# Files that are written here. What else lies in the directory is never deleted.
+# Files that are written here. Other files in the directory are never deleted.
 _TARGET = re.compile(r"manifest\.json|[a-z][a-z0-9_]*\.npz")
 _PROBE = ".probe.tmp"
 
@@ -42,18 +42,18 @@ class Checkpoint:
     """A directory that keeps what a run has finished.
 
     It holds `manifest.json`, which says what run this is, named items (`fit.npz`), and
-    numbered chunks (`chunk_000012.npz`). Every file is complete under another name,
-    and on the disk, before it gets its own: whenever the process or the machine stops,
-    the directory holds either the old state or the new one. Nothing read is executed.
-    Every file holds the mark of its run and its own name. A file in the place of
-    another one is refused.
+    numbered chunks (`chunk_000012.npz`). Every file is written under a temporary name
+    and is on the disk before it gets its own. So whenever the process or the machine
+    stops, the directory holds either the old state or the new one. Nothing that is read
+    is executed. Every file holds its run's identifier and its own name. A file in the
+    place of another one is refused.
 
-    One object at a time may have a directory open: it holds a lock until `close`, the
-    end of a `with` block, or its own end.
+    Only one object at a time can have a directory open. It holds a lock until `close`,
+    the end of a `with` block, or until it is deleted.
 
     Attributes:
       directory: The path.
-      identity: What the run is made of.
+      identity: What defines the run.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Checkpoint:
 
         Args:
           directory: The path; missing parents are made.
-          identity: What makes a run this run and no other (model, network, seed,
-            settings), by name; the version of this package is added. Values of the
-            density at some points go in as `ProbeValues`, which have a tolerance.
+          identity: What tells the run from any other (model, network, seed, settings),
+            by name. The version of this package is added. Values of the density are
+            given as `ProbeValues`, which have a tolerance.
 
         Raises:
           TypeError: If an entry of `identity` is not a str, an int, a float or
@@ -78,8 +78,8 @@ class Checkpoint:
         self.directory = pathlib.Path(directory)
         self.identity = checked_identity(identity)
         self._num_chunks: int | None = None  # counted when first asked for
-        # Checked before the lock is taken, because the lock makes a file, and a
-        # directory that is no checkpoint must stay as it is.
+        # Checked before the lock is taken: the lock makes a file, and a directory that
+        # is no checkpoint must not be changed.
         self._check_origin(self._list_or_make())
         self._lock = self._locked()
         try:
@@ -95,7 +95,7 @@ class Checkpoint:
         self.close()
 
     def close(self) -> None:
-        """Lets others open the directory; only reading is possible afterwards."""
+        """Lets others open the directory; afterwards, this object can only read."""
         self._lock.release()
 
     def _locked(self) -> RunLock:
@@ -107,7 +107,7 @@ class Checkpoint:
             raise self._explained(error) from error
 
     def _opened(self) -> str:
-        """Checks or makes the manifest, with the lock held; returns the run's mark."""
+        """Checks or makes the manifest, with the lock held; returns its identifier."""
         names = self._list_or_make()
         self._check_origin(names)
         if MANIFEST in names:
@@ -147,7 +147,7 @@ class Checkpoint:
             raise self._explained(error) from error
 
     def _check_writable(self) -> None:
-        """Finds out whether files can be made, before the first chunk is computed."""
+        """Checks that files can be made, before the first chunk is computed."""
         probe = self.directory / _PROBE
         try:
             probe.touch()
@@ -165,15 +165,16 @@ class Checkpoint:
         )
 
     def save(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Stores a named item, in place of the one that had the name.
+        """Stores a named item, which replaces any item of the same name.
 
         Args:
-          name: Lower-case letters, digits and underscores; no `chunk_0`.
+          name: Lower-case letters, digits and underscores, but no chunk's name like
+            `chunk_0`.
           arrays: Arrays, numbers or strings by name; no Python objects.
 
         Raises:
-          ValueError: If the name can't be one, or there are Python objects.
-          OSError: If the disk is full, or the like; the old item is still there.
+          ValueError: If the name is not allowed, or there are Python objects.
+          OSError: If writing fails, as on a full disk; the old item is kept.
         """
         self._write(self._item_path(name), arrays)
 
@@ -194,9 +195,10 @@ class Checkpoint:
 
     @property
     def num_chunks(self) -> int:
-        """How many chunks there are without a gap, from number 0 on.
+        """The number of chunks without a gap, from number 0 on.
 
-        The first call reads each of them, so that damage shows before a run goes on.
+        The first call reads all of them, so that damage is found before a run
+        continues.
 
         Raises:
           ValueError: If one of them is damaged; the message names the file.
@@ -212,14 +214,14 @@ class Checkpoint:
         """Stores the next chunk; it is safe once this returns.
 
         Args:
-          index: Its number, which must be `num_chunks`: a caller that is out of step
-            is stopped here.
+          index: Its number, which must be `num_chunks`, to catch a caller that is out
+            of step.
           arrays: Arrays, numbers or strings by name; no Python objects.
 
         Raises:
           ValueError: If it is not the next chunk, or there are Python objects.
-          OSError: If the disk is full, or the like; all chunks before it are still
-            there, and the message says how to go on.
+          OSError: If writing fails, as on a full disk; all earlier chunks are kept, and
+            the message says how to continue.
         """
         if index != self.num_chunks:
             raise ValueError(

@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
         network_energy: `U_θ` there, `[draws, chains]`.
         radius: distance from the centre in the base's coordinates, `[draws, chains]`.
         stats: of `trace_stats`, `[draws, chains]` each.
-        carry: plain arrays from which the chain goes on, bit for bit.
+        carry: plain arrays from which the chain continues, bit for bit.
     """
 
     position: np.ndarray
@@ -80,7 +80,7 @@ class ChunkSampler:
         self._compiled = compiled_sampler(target, NetworkForm.of(network), settings)
 
     def start(self, position: np.ndarray) -> list[np.ndarray]:
-        """What the first chunk starts from; asks for one density of each chain.
+        """The `carry` for the first chunk; evaluates one density for each chain.
 
         Args:
             position: of finite density, `[chains, dim]`.
@@ -91,10 +91,10 @@ class ChunkSampler:
     def run(
         self, carry: list[np.ndarray], seed: tf.Tensor, first: int, is_true: np.ndarray
     ) -> Chunk:
-        """Some draws.
+        """Makes some draws.
 
         Args:
-            carry: of `start`, or of the last chunk.
+            carry: from `start`, or from the last chunk.
             seed: of the whole run, `[2]` int32. Each draw derives its own from its
                 number, so that the size of chunks makes no difference.
             first: number of the first draw.
@@ -127,7 +127,7 @@ class ChunkSampler:
         return Chunk(position, energy, radius, stats, _arrays(last))
 
     def example(self, num_draws: int, num_chains: int) -> Chunk:
-        """A chunk of which only shapes and dtypes count; nothing is evaluated.
+        """A chunk with valid shapes and dtypes only; nothing is evaluated.
 
         Args:
             num_draws: in the chunk.

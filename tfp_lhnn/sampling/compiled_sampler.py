@@ -19,7 +19,7 @@ __all__ = ["CompiledSampler", "SamplerSettings", "TunedSampler"]
 
 
 class SamplerSettings(NamedTuple):
-    """What a compilation depends on.
+    """The settings that a compilation depends on.
 
     Attributes:
         method: `"delayed_acceptance"` or `"nuts"`.
@@ -37,7 +37,7 @@ class SamplerSettings(NamedTuple):
 
 
 class TunedSampler(NamedTuple):
-    """What a compiled sampler is given of a fit, as tensors.
+    """The parts of a fit that a compiled sampler takes as arguments, as tensors.
 
     Attributes:
         weights: of the network, in the coordinates of its base.
@@ -54,19 +54,19 @@ class TunedSampler(NamedTuple):
     num_transitions: tf.Tensor
 
     def to_position(self, z: tf.Tensor) -> tf.Tensor:
-        """Unconstrained positions of whitened ones, `[n, dim]`."""
+        """The unconstrained positions of whitened points, `[n, dim]`."""
         return self.location + tf.matmul(z, self.scale, transpose_b=True)
 
 
 class CompiledSampler:
     """A sampler in the coordinates of a network's base, compiled once.
 
-    There the target has about unit scale, whatever its correlations. It has no state:
-    network and tuning are arguments.
+    In these coordinates the target has about unit scale, whatever its correlations. The
+    sampler has no state: network and tuning are arguments.
 
     Args:
         target: the compiled target.
-        form: of the networks that it is for.
+        form: of the networks that it takes.
         settings: what else is compiled in.
     """
 
@@ -103,7 +103,7 @@ class CompiledSampler:
         self.run(tuned, z, results, tf.zeros([2], tf.int32), zero, zero, flags)
 
     def structure(self, tuned: TunedSampler, z: tf.Tensor) -> Any:
-        """Kernel results of which only the structure counts: nothing is evaluated."""
+        """Kernel results of valid structure only; nothing is evaluated."""
         return self.bootstrap.trace(tuned, z).structured_outputs
 
     def _kernel(self, tuned: TunedSampler, *, is_true: bool) -> Any:
@@ -152,12 +152,12 @@ class CompiledSampler:
             if self._settings.true_tree_depth
             else None
         )
-        # Without its constant, which would round the energy to the network's dtype.
+        # Without the constant, which would round the energy in the network's dtype.
         base, offset = self._network.split_offset(tuned.weights.base)
         energy_and_gradient = self._network.energy_function(tuned.weights.layers, base)
 
         def seen(z: tf.Tensor, results: Any) -> Any:
-            # A draw at a time, so that the size of chunks changes no bit of it.
+            # One draw at a time, so that no bit depends on the size of chunks.
             energy, _ = energy_and_gradient(z, z)
             return (
                 tuned.to_position(z),

@@ -1,4 +1,4 @@
-"""What run a checkpoint is of, in a file that people can read."""
+"""The identity of a checkpoint's run, in a file that people can read."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _MOST_BYTES = 10**6
 
 
 class ProbeValues(NamedTuple):
-    """Values of a density at some points, by which it is known again.
+    """Values of a density at some points, by which it is recognised.
 
     Two values are the same if they differ by at most `rtol` times the larger of their
     magnitudes, or by at most `rtol`. NaN equals NaN, and infinities equal themselves.
 
     Attributes:
         values: log densities in nats, `[points]`.
-        rtol: the tolerance of the run at hand; that of the manifest is not asked.
+        rtol: the tolerance of the current run; the manifest stores none.
     """
 
     values: tuple[float, ...]
@@ -72,15 +72,15 @@ def write_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> st
 
     Args:
         directory: of the checkpoint.
-        identity: what the run is made of.
+        identity: what defines the run.
 
     Returns:
-        The run's mark, which tells it from any other.
+        The run's identifier, different from that of any other run.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    # By chance, so that two runs with the same arguments differ too.
+    # Random, so that two runs with the same arguments differ too.
     run_id = secrets.token_hex(16)
     stored = {name: _as_json(value) for name, value in identity.items()}
     mark = _mark(stored, run_id)
@@ -100,14 +100,14 @@ def write_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> st
 
 
 def check_manifest(directory: pathlib.Path, identity: Mapping[str, Value]) -> str:
-    """Reads the manifest and compares it with the run at hand.
+    """Reads the manifest and compares it with the current run.
 
     Args:
         directory: of the checkpoint.
-        identity: what the run at hand is made of.
+        identity: what defines the current run.
 
     Returns:
-        The run's mark.
+        The run's identifier.
 
     Raises:
         ValueError: if it is of another run, or damaged.
@@ -150,7 +150,7 @@ def checked_identity(identity: Mapping[str, Any]) -> dict[str, Value]:
     Raises:
         TypeError: if an entry is something else.
         ValueError: if values of a probe are not in one dimension, or their tolerance is
-            no small positive number.
+            not in [0, 1).
     """
     checked: dict[str, Value] = {}
     for name, value in identity.items():
@@ -191,12 +191,12 @@ def _as_json(value: Value) -> str | int | float | list[float]:
 def _is_same(found: Any, expected: Value | None) -> bool:
     if isinstance(expected, ProbeValues):
         return expected.is_close_to(found)
-    # By `repr`, for which NaN equals itself.
+    # Compared by `repr`, for which NaN equals itself.
     return repr(found) == repr(expected)
 
 
 def _difference(name: str, found: Any, expected: Value | None) -> str:
-    """Says that an entry differs there, in the manifest, from here."""
+    """Says how an entry of the manifest ("there") differs from this run's ("here")."""
     if isinstance(expected, ProbeValues) and isinstance(found, list):
         return (
             f"the log density has changed ({name}: {_shown(found)} there and "

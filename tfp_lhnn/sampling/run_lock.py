@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a directory that dies with its process."""
+"""One writer at a time: a lock on a directory that ends with its process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_SYSTEM_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 # A lock file of ours is shorter.
 _MOST_BYTES = 1000
 
-# After so many attempts the name is taken but cannot be opened: a link to nowhere.
+# After so many attempts the name is taken but cannot be opened: a broken link.
 _MOST_TRIES = 100
 
 # Lock files that this process holds. A forked child has copies of them, which would
@@ -63,7 +63,7 @@ class _Holder(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it surely runs no more; never so for a process of another host."""
+        """Whether it has surely ended; false for a process of another host."""
         return self.host == host_name() and not is_running(self.pid, self.started)
 
 
@@ -101,7 +101,7 @@ class RunLock:
         return not self._file.closed and _is_at(self._file, self._path)
 
     def release(self) -> None:
-        """Gives the lock up; a second time does nothing."""
+        """Gives up the lock; a second call does nothing."""
         self._finalizer()
 
 
@@ -109,7 +109,7 @@ def _release(file: io.FileIO, path: pathlib.Path) -> None:
     if file.closed:
         return  # in a forked child
     _open_files.discard(file)
-    # Removed before it is unlocked: afterwards it may be another process's.
+    # Removed before it is unlocked: afterwards another process may own it.
     with contextlib.suppress(OSError):
         if _is_at(file, path):
             path.unlink()
@@ -141,7 +141,7 @@ def _acquired(path: pathlib.Path) -> io.FileIO:
 
 
 def _opened(path: pathlib.Path) -> tuple[io.FileIO, bool]:
-    """The lock file, and whether it was made here and now."""
+    """The lock file, and whether this call made it."""
     # Windows removes the file when the process ends.
     flags = os.O_RDWR | getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
     for _ in range(_MOST_TRIES):
@@ -159,7 +159,8 @@ def _system_lock(file: io.FileIO) -> bool | None:
     if fcntl is None:
         return None
     try:
-        # It belongs to this opening of the file: threads and objects differ too.
+        # The lock belongs to this opening of the file, so it also keeps out other
+        # threads and objects of this process.
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _NO_SYSTEM_LOCKS:
@@ -177,7 +178,7 @@ def _check_left_behind(
     holder = _holder(file)
     if has_system_lock and (holder is None or holder.host == host_name()):
         return
-    # A lock that another host has on the file may not be seen here.
+    # A lock that another host has on the file may be invisible here.
     if holder is None or not holder.is_gone:
         raise _refusal(path, holder)
 

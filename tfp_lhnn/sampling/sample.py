@@ -39,12 +39,13 @@ __all__ = ["sample"]
 
 _METHODS = ("delayed_acceptance", "nuts")
 
-# Draws that chains take from the network's density to the target's; a density each.
+# Draws in which chains move from the network's density to the target's. Each draw costs
+# a density for each chain.
 _NUM_BURNIN_DRAWS = 100
 
 
-# Relative differences of the probe's values that rounding can make where another
-# version of TensorFlow, or another machine, goes on with a run.
+# Relative differences of the probe's values that rounding can cause if a run is resumed
+# with another version of TensorFlow, or on another machine.
 _PROBE_TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
 
@@ -69,9 +70,10 @@ def sample(
     """Draws from a posterior whose gradients are expensive.
 
     Learns the model from at most `gradient_budget` true gradients (see
-    `tfp_lhnn.fit`), then samples it exactly: NUTS on the network, and one true density
-    per draw and chain that accepts or rejects. If the fit is poor, what is left of the
-    budget is spent on transitions with true gradients, spread evenly over the draws.
+    `tfp_lhnn.fit`), then samples it exactly: NUTS on the network makes a proposal, and
+    one true density per draw and chain decides whether it is accepted. If the fit is
+    poor, the rest of the budget is spent on transitions with true gradients, spread
+    evenly over the draws.
 
     Args:
         n_draws: draws of each chain.
@@ -80,19 +82,19 @@ def sample(
         initial_state: one point, or one for each of some chains; see
             `tfp_lhnn.Model.from_target`. A joint distribution needs none.
         n_chains: number of chains.
-        gradient_budget: most true gradients, of all chains and phases. It is never
-            exceeded.
+        gradient_budget: the largest number of true gradients, of all chains and phases
+            together. It is never exceeded.
         method: `"delayed_acceptance"`: one density per draw; or `"nuts"`: one density
             per leaf of the tree, more robust where the network is wrong. Both are
             exact.
         seed: an int, a pair of ints, or an integer Tensor `[2]`.
-        progress: whether to show progress; `None`: in terminals and notebooks.
-        checkpoint: a directory. Every chunk of draws is on disk before the next
-            begins; the same call later goes on from there, and ends with the same
-            draws, bit for bit.
-        fit: of an earlier run with this model; nothing is learned then.
+        progress: whether to show progress; `None` shows it in terminals and notebooks.
+        checkpoint: a directory. Every chunk of draws is on disk before the next begins.
+            The same call, made later, continues from there and returns the same draws,
+            bit for bit.
+        fit: the fit of an earlier run with this model; it is used as it is.
         hidden_units: widths of the network's hidden layers.
-        num_burnin_draws: draws before those kept.
+        num_burnin_draws: draws before those that are kept.
         keep_warmup: whether these are returned too.
         jit_compile: whether XLA compiles the target; `False` for targets that it
             cannot take.
@@ -101,12 +103,13 @@ def sample(
     Returns:
         `posterior` under the model's names, `sample_stats`, and attributes with the
         costs of all phases. See `tfp_lhnn.to_inference_data` and
-        `tfp_lhnn.summarize`; what that warns of is also issued as warnings.
+        `tfp_lhnn.summarize`; the warnings of the latter are also issued as Python
+        warnings.
 
     Raises:
         TypeError: if an argument has the wrong type.
-        ValueError: if an argument is out of range, the model lacks pins, no start has a
-            finite density, or the checkpoint is another run's.
+        ValueError: if an argument is out of range, observed variables are missing, no
+            start has a finite density, or the checkpoint is another run's.
         OSError: if the checkpoint cannot be written; what is finished stays readable.
     """
     began = time.perf_counter()
@@ -118,7 +121,7 @@ def sample(
         check_path("checkpoint", checkpoint)
     words = stateless_seed(seed, "sample")
     density = as_model(model, initial_state, pins)
-    # What a model that the user made has evaluated before is not this run's.
+    # Earlier evaluations by a `Model` that the user made are not costs of this run.
     before = density.num_evaluations if density is model else 0
     if fit is None:
         check_learnable(density, gradient_budget)
@@ -188,7 +191,7 @@ def sample(
             "seconds_sampling": ended - began_sampling,
         },
     )
-    # Beside the fit and the chains: checks of the model, and starts that were replaced.
+    # Not counted by the fit or the chains: model checks, and starts that were replaced.
     beside = run.num_evaluations + (0 if is_own else spent)
     posterior.attrs["target_evaluations"] += beside
     # Cumulative tallies and the like, which the posterior holds in another form.
@@ -213,7 +216,7 @@ def _check_arguments(
 
 
 def _fit_attrs(fit: Fit) -> dict[str, Any]:
-    """What the posterior says of a fit; of one that was given too: it was paid for."""
+    """The posterior's attributes of a fit; its costs count even if it was given."""
     return {
         "fit_gradients": fit.num_gradients,
         "fit_evaluations": fit.num_evaluations,
@@ -235,7 +238,7 @@ def _own_fit(store: Checkpoint | None, make: Callable[[], Fit]) -> Fit:
     if arrays is None:
         arrays = make().to_arrays()
         store.save("fit", arrays)
-    # Also the new one goes through arrays, so that both are the same to the bit.
+    # A new fit goes through arrays too, so that both are the same bit for bit.
     return Fit.from_arrays(arrays)
 
 

@@ -29,8 +29,8 @@ from tfp_lhnn.support.progress import ProgressReporter
 
 __all__ = ["Plan", "SamplingRun", "compiling_meanwhile", "sampler_settings"]
 
-# Progress about fifty times in a run, in chunks that are neither so small that calls
-# cost more than draws nor so large that much is lost by a crash.
+# A run has about fifty chunks, and reports progress after each. Chunks are not so small
+# that calls cost more than draws, nor so large that a crash loses much.
 _CHUNKS = 50
 _CHUNK_SIZES = (10, 1000)
 
@@ -40,10 +40,10 @@ _TRUE_TREE_DEPTH = 6
 
 
 class Plan(NamedTuple):
-    """What is to be drawn.
+    """What a run is to draw.
 
     Attributes:
-        num_draws: of each chain, the burn-in included.
+        num_draws: of each chain, including the burn-in.
         num_burnin_draws: how many of them are burn-in.
         settings: of the compiled sampler.
         is_true: which draws are made with true gradients, `[num_draws]` bool.
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
             num_burnin_draws: of each chain.
             n_chains: number of chains.
             method: `"delayed_acceptance"` or `"nuts"`.
-            budget: most true gradients, of all chains and phases.
+            budget: the largest number of true gradients, of all chains and phases.
             fit: what was learned.
             is_own: whether this run has paid for the fit.
         """
@@ -80,9 +80,9 @@ class Plan(NamedTuple):
         is_true = np.zeros(number, bool)
         if method == "delayed_acceptance" and not fit.is_good:
             left = budget - (fit.num_gradients if is_own else 0)
-            # The start and every leaf of the deepest tree, so that the budget holds
-            # whatever the trees turn out to be. Which draws are true is fixed before
-            # the first: no state has a say in it.
+            # A draw may need the start and every leaf of the deepest tree, so the
+            # budget holds whatever trees are grown. Which draws use true gradients is
+            # fixed before the first one, so it does not depend on any state.
             affordable = left // (n_chains * 2**_TRUE_TREE_DEPTH)
             count = min(number, affordable)
             is_true[np.linspace(0, number, count, endpoint=False).astype(int)] = True
@@ -94,7 +94,7 @@ class Plan(NamedTuple):
 def sampler_settings(
     num_draws: int, n_chains: int, method: str, true_tree_depth: int = 0
 ) -> SamplerSettings:
-    """Of the compiled sampler, for so many draws with the burn-in.
+    """Settings of the compiled sampler for a run of `num_draws`, including the burn-in.
 
     Args:
         num_draws: of each chain.
@@ -112,9 +112,9 @@ def sampler_settings(
 def compiling_meanwhile(
     target: CompiledTarget, network: LatentHNN, settings: SamplerSettings
 ) -> Iterator[None]:
-    """Compiles the sampler while something else, within, goes on.
+    """Compiles the sampler while the body of the `with` block runs.
 
-    What goes wrong with it will do so again, in the open, when the sampler is used.
+    Errors are ignored here, since they occur again when the sampler is used.
     """
     if not target.jit_compile:
         # There is little to compile, and the target may not expect threads.
@@ -170,7 +170,7 @@ class SamplingRun:
         self._store = store
         self._reporter = reporter
         self._seed = tfp.random.sanitize_seed(seed, salt="draws")
-        # Densities evaluated beside those that the chains count.
+        # Densities evaluated besides those that the chains count.
         self.num_evaluations = 0
         self._sampler = ChunkSampler(
             target,
@@ -181,7 +181,7 @@ class SamplingRun:
         )
 
     def draws(self) -> _Draws:
-        """Makes what is still to be made, and puts all together."""
+        """Makes the draws that are still missing, and joins all draws."""
         plan, size = self._plan, self._plan.settings.chunk_size
         firsts = range(0, plan.num_draws, size)
         draws: _Draws | None = None
@@ -236,12 +236,12 @@ class SamplingRun:
         num_chains = self._plan.settings.num_chains
         states = self._fit.states[np.arange(num_chains) % len(self._fit.states)]
         if not self._is_own_fit:
-            # It may be that of another density, which is finite elsewhere.
+            # The fit may be of another density, which is finite elsewhere.
             states = self._with_density(states)
         return self._sampler.start(states)
 
     def _with_density(self, states: np.ndarray) -> np.ndarray:
-        """The states, `[chains, dim]`, with others for those without a density."""
+        """The states, `[chains, dim]`; those without a finite density are replaced."""
         is_finite = np.isfinite(self._model.evaluate(states))
         self.num_evaluations += len(states)
         if is_finite.all():

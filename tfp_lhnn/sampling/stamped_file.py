@@ -1,4 +1,4 @@
-"""Arrays in a file that knows its run, its name and what it should hold."""
+"""Arrays in a file that records its run, its name and a checksum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_stamped(path: pathlib.Path, run: str, arrays: Mapping[str, Any]) -> No
 
     Args:
         path: the file.
-        run: what tells its run from any other.
+        run: identifies its run.
         arrays: arrays, numbers or strings by name.
 
     Raises:
@@ -55,7 +55,7 @@ def read_stamped(
     remedy: str,
     specs: Mapping[str, Spec] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Reads a file of this run that has its own name.
+    """Reads a file, which must belong to this run and have its original name.
 
     Args:
         path: the file.
@@ -72,7 +72,7 @@ def read_stamped(
             this run, or has other arrays.
     """
     stamp = {name: str(value) for name, value in _read(path, _STAMP, remedy).items()}
-    # First whose it is, which tells the reader more than shapes do.
+    # The run is checked first: a wrong run explains more than wrong shapes do.
     if stamp["run"] != run:
         raise ValueError(
             f"{path} belongs to another run: its run is {stamp['run'][:8]}, that of "
@@ -117,7 +117,7 @@ def _read(
 
 
 def _checksum(run: str, name: str, fields: Mapping[str, np.ndarray]) -> str:
-    """A digest of all that a file says, whatever the order of its arrays."""
+    """A digest of a file's contents, whatever the order of its arrays."""
     digest = hashlib.sha256(repr((run, name)).encode())
     for field, array in sorted(fields.items()):
         digest.update(repr((field, array.dtype.str, array.shape)).encode())

@@ -1,1 +1,1 @@
-"""What every room needs: arguments, files, state layout, progress."""
+"""What all other subpackages need: arguments, files, state layout, progress."""

@@ -31,7 +31,7 @@ def check_count(name: str, value: Any, minimum: int) -> None:
 
 
 def check_network_seed(seed: Any) -> None:
-    """Raises TypeError or ValueError unless a network's weights can be drawn by it."""
+    """Raises TypeError or ValueError unless `seed` can seed a network's weights."""
     if seed is not None:
         check_count("seed", seed, minimum=0)
 
@@ -45,7 +45,7 @@ def check_path(name: str, value: Any) -> None:
 
 
 def checked_hidden_units(hidden_units: Any) -> tuple[int, ...]:
-    """Returns the widths; raises TypeError or ValueError unless they can be some."""
+    """Returns the widths; raises TypeError or ValueError unless they are valid."""
     if isinstance(hidden_units, str) or not isinstance(hidden_units, Sequence):
         raise TypeError(
             f"`hidden_units` is {hidden_units!r}; expected one width per hidden layer."
@@ -58,7 +58,7 @@ def checked_hidden_units(hidden_units: Any) -> tuple[int, ...]:
 
 
 def checked_step_size(step_size: Any) -> float:
-    """Returns the step size; raises TypeError or ValueError unless it can be one."""
+    """Returns the step size; raises TypeError or ValueError unless it is valid."""
     array = _as_array(step_size)
     if array.shape != () or array.dtype.kind not in "fiu":
         raise TypeError(f"`step_size` is {step_size!r}; expected one number.")
@@ -68,14 +68,14 @@ def checked_step_size(step_size: Any) -> float:
 
 
 def stateless_seed(seed: Any, salt: str) -> tf.Tensor:
-    """Makes a stateless seed of whatever the user gave.
+    """Makes a stateless seed of any seed that a user may give.
 
     An int becomes a pair here because TFP takes it as the seed of a *stateful* draw,
     which gives other numbers at the next call.
 
     Args:
       seed: An int, a pair of ints, or an integer Tensor `[2]`.
-      salt: The purpose; other purposes draw other numbers from the same seed.
+      salt: The purpose. Different purposes draw different numbers from the same seed.
 
     Returns:
       A seed, int32 `[2]`.
@@ -98,9 +98,9 @@ def stateless_seed(seed: Any, salt: str) -> tf.Tensor:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    """An array of a value; one of no use if there is none, as of a ragged list."""
+    """The value as an array; that of `None` if it has none, like a ragged list."""
     try:
         return np.asarray(value)
     except (ValueError, TypeError, NotImplementedError):
-        # NumPy's for what is ragged, TensorFlow's for a Tensor without a value.
+        # NumPy raises for ragged lists, TensorFlow for a Tensor without a value.
         return np.asarray(None)

@@ -1,4 +1,4 @@
-"""The one way in which files are written: all or nothing."""
+"""How all files are written: atomically."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tfp_lhnn.support.processes import host_name
 
 __all__ = ["TemporaryName", "flush_directory", "write_atomically"]
 
-# Tells apart what the threads of one process write.
+# Tells apart the files that threads of one process write.
 _numbers = itertools.count()
 
-# A temporary name has no more of the target's, or it may be too long for a file system.
+# The most letters of the target's name in a temporary name, which otherwise may be too
+# long for a file system.
 _MOST_LETTERS = 40
 
 _TEMPORARY = re.compile(
@@ -42,7 +43,7 @@ class TemporaryName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> TemporaryName | None:
-        """Reads the name of a file; `None` if it is no temporary one of ours."""
+        """Reads the name of a file; `None` if it is not one of our temporary files."""
         match = _TEMPORARY.fullmatch(name)
         if match is None:
             return None
@@ -57,8 +58,8 @@ def write_atomically(
 ) -> None:
     """Writes a file that appears under its name only when it is complete.
 
-    Until then it lies beside its target, under a name that no other thread, process
-    or host uses. If anything goes wrong, the target is as it was.
+    Until then it lies beside its target, under a name that no other thread, process or
+    host uses. If anything goes wrong, the target is unchanged.
 
     Args:
         path: the file.

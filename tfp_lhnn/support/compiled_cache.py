@@ -1,4 +1,4 @@
-"""What is compiled once and used by many runs, which may be in different threads."""
+"""Things that are compiled once and used by many runs, also in different threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["BuildOnce", "CompiledFunction"]
 class BuildOnce:
     """Keeps things that are expensive to build, and builds each of them once.
 
-    A thread that asks for what another thread is building waits for it. Threads that
-    ask for different things do not wait for each other.
+    If a thread asks for a thing that another thread is building, it waits for it.
+    Threads that ask for different things do not wait for each other.
 
     Args:
         size: how many things to keep; those used longest ago go first. None keeps all.

@@ -1,4 +1,4 @@
-"""Named arrays in one file: written all or nothing, read without running code."""
+"""Named arrays in one file: written atomically, read without running code."""
 
 from __future__ import annotations
 

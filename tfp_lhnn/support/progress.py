@@ -176,7 +176,7 @@ class Phase:
                 parts.append(f"ETA {_duration(left)}")
         parts += self._details()
         if self._total is not None:
-            # The bar gets what room the numbers leave.
+            # The bar gets the room that the numbers leave.
             room = (self._width or 0) - len("  ".join(parts)) - len("  []")
             if room >= _MIN_BAR_WIDTH:
                 width = min(room, _MAX_BAR_WIDTH)

@@ -1,4 +1,4 @@
-"""Calls of a user's target, whose failures say what was asked of it."""
+"""Calls of a user's target; errors say with which arguments it was called."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def gradient_fault(
     parts: Sequence[tf.Tensor | tf.TensorSpec],
     make_points: Callable[[], Sequence[tf.Tensor]],
 ) -> str | None:
-    """Finds out whether a density has a gradient, by evaluating it if it must.
+    """Finds out whether a density has a gradient, by evaluating it if necessary.
 
     Args:
       log_prob: Takes the parts.
@@ -154,12 +154,12 @@ def lost_gradient(
 ) -> str | None:
     """Finds out whether a gradient that can be traced is lost when it is run.
 
-    That happens inside a `tf.py_function`, into which no trace looks. A density without
-    one is not evaluated. The others are evaluated at the points twice, the second time
-    with the gradient.
+    That happens inside a `tf.py_function`, which tracing does not look into. A density
+    without one is not evaluated. The others are evaluated at the points twice, the
+    second time with the gradient.
 
     Args:
-      log_prob: Takes the parts; it has a gradient, as far as `missing_gradient` sees.
+      log_prob: Takes the parts; `missing_gradient` must have found nothing missing.
       points: The parts, `[batch..., event...]`, with values.
 
     Returns:
@@ -178,13 +178,13 @@ def lost_gradient(
 
     if not _has_py_function(_traced(log_prob, points)):
         return None
-    # By itself, so that an error below is one of the gradient alone.
+    # Evaluated by itself first, so that an error below is due to the gradient.
     CompiledFunction(log_prob, jit_compile=False)(*points)
     try:
         _, gradients = CompiledFunction(value_and_gradients, jit_compile=False)(*points)
     except tf.errors.InvalidArgumentError:
         return _LOST_GRADIENT
-    # TensorFlow has one zero, of no shape, for what the function does not give.
+    # TensorFlow returns a scalar zero for a gradient that the function does not give.
     lost = (
         gradient is None or gradient.shape != point.shape
         for gradient, point in zip(gradients, points, strict=True)

@@ -1,4 +1,4 @@
-"""One-dimensional densities and Markov chains of them, exactly, on grids."""
+"""One-dimensional densities and Markov chains of them, computed exactly on grids."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
