@@ -14,7 +14,7 @@ __all__ = ["resolve_activation", "serialized_activation", "sine"]
 _PI_HIGH = 3.140625
 _PI_LOW = math.pi - _PI_HIGH
 
-# Taylor terms on [−π/2, π/2]: the first one left out is 7e-10 and 2e-17 there, below
+# Taylor terms on [−π/2, π/2]: the first one left out is 7e-10 and 1e-18 there, below
 # the rounding of each dtype.
 _NUM_TERMS = {tf.float64: 11}
 _NUM_TERMS_SINGLE = 7
