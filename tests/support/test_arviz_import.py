@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import tfp_lhnn
 from tfp_lhnn.support import arviz_import
 
 PACKAGE = pathlib.Path(tfp_lhnn.__file__).parent
 
-# An ArviZ that announces something, as it does at its first import of a day.
+# An ArviZ that announces something, as it does at its first import of a day. The first
+# import fails if it is told so, as it does if another process writes the date.
 CODE = """
 import importlib.util, sys, types, warnings
 warnings.simplefilter("error")
@@ -23,6 +26,8 @@ class Loud:
         return None
     def exec_module(self, module):
         warnings.warn("a new ArviZ is coming", FutureWarning)
+        if sys.argv.pop() == "fails once":
+            raise FileNotFoundError("daily_warning.tmp")
 
 sys.meta_path.insert(0, Loud())
 spec = importlib.util.spec_from_file_location("arviz_import", sys.argv[1])
@@ -36,9 +41,10 @@ except FutureWarning:
 """
 
 
-def test_its_announcement_is_not_heard():
+@pytest.mark.parametrize("first_import", ["works", "fails once"])
+def test_its_announcement_is_not_heard(first_import):
     done = subprocess.run(
-        [sys.executable, "-c", CODE, arviz_import.__file__],
+        [sys.executable, "-c", CODE, arviz_import.__file__, "second", first_import],
         capture_output=True,
         text=True,
         check=False,
