@@ -18,7 +18,7 @@ def log_prob(position):
 
 
 def run_once(step):
-    """Starts, the pilot after one trajectory, its acceptance and its points."""
+    """Starts, ends of one trajectory, its acceptance and its points."""
     rng = np.random.default_rng(3)
     starts = (rng.normal(size=(CHAINS, 2)) * [1.0, 0.1]).astype(np.float32)
     target = CompiledTarget(as_model(log_prob, starts), jit_compile=False)
@@ -26,36 +26,40 @@ def run_once(step):
     pilot = Pilot(ledger, starts, rng, dense=False, temperature=1.5)
     plain = GaussianBase(np.zeros(2), np.ones(2))
     pace = Pace(plain, np.full(CHAINS, step), np.zeros((CHAINS, 2)))
-    acceptance, points = pilot.run(pace)
+    before = pilot.chains
+    reached, acceptance, points = pilot.run_from(before, pace)
+    # Its own chains are where they were.
+    assert pilot.chains is before
+    np.testing.assert_array_equal(before.position, starts)
     # What was evaluated is kept, wherever it lies, and paid for.
     assert pilot.num_gradients == CHAINS * (1 + NUM_LEAPFROG_STEPS)
     assert ledger.num_gradients == ledger.num_evaluations == pilot.num_gradients
     np.testing.assert_array_equal(ledger.points.log_prob[CHAINS:], points.log_prob)
-    return starts, pilot, acceptance, points
+    return starts, reached.position, acceptance, points
 
 
 def test_chains_do_not_go_where_a_diverging_trajectory_leads():
     # Three times as long as leapfrog is stable at: energies grow a thousandfold from
     # leaf to leaf, and are finite all the same.
-    starts, pilot, acceptance, points = run_once(0.6)
+    starts, ends, acceptance, points = run_once(0.6)
     assert np.all(np.isfinite(points.log_prob))
     assert np.median(points.log_prob) < -1e6
     assert np.median(acceptance) < 0.01
-    stays = np.all(pilot.position == starts, axis=-1)
+    stays = np.all(ends == starts, axis=-1)
     assert np.mean(stays) > 0.95
     # Those that move do so to a leaf about as likely as their start.
-    gain = log_prob(pilot.position) - log_prob(starts)
+    gain = log_prob(ends) - log_prob(starts)
     assert np.min(gain) > -20.0
 
 
 def test_chains_move_if_steps_are_stable():
-    starts, pilot, acceptance, _ = run_once(0.05)
+    starts, ends, acceptance, _ = run_once(0.05)
     assert np.median(acceptance) > 0.9
     # Of nine points of equal weight the start is one.
-    stays = np.all(pilot.position == starts, axis=-1)
+    stays = np.all(ends == starts, axis=-1)
     assert np.mean(stays) < 0.3
     # By their random lengths steps are 0.035 to 0.055 long.
-    assert np.max(np.abs(pilot.position - starts)[:, 0]) < 0.06 * NUM_LEAPFROG_STEPS * 5
+    assert np.max(np.abs(ends - starts)[:, 0]) < 0.06 * NUM_LEAPFROG_STEPS * 5
 
 
 def test_trajectories_run_in_double_precision():
@@ -68,9 +72,10 @@ def test_trajectories_run_in_double_precision():
     ledger = GradientLedger(target, budget=10_000)
     rng = np.random.default_rng(4)
     pilot = Pilot(ledger, starts, rng, dense=True, temperature=1.5)
-    for _ in range(3):
-        acceptance, points = pilot.run()
-    assert points.log_prob.dtype == pilot.position.dtype == np.float64
+    for _ in range(2):
+        pilot.run()
+    ends, acceptance, points = pilot.run_from(pilot.chains)
+    assert points.log_prob.dtype == ends.position.dtype == np.float64
     # In single precision such densities are eight nats apart.
     assert np.median(acceptance) > 0.5
     assert np.std(points.log_prob) < 20.0

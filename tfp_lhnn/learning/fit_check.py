@@ -9,7 +9,7 @@ import numpy as np
 
 from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import BLOCK
-from tfp_lhnn.learning.pilot import Pilot
+from tfp_lhnn.learning.pilot import ChainStates, Pilot
 from tfp_lhnn.learning.refinement import Quality, assess
 from tfp_lhnn.learning.surrogate_chain import SurrogateRun
 from tfp_lhnn.learning.tail_search import Compared, Mass, explore
@@ -46,24 +46,26 @@ def check(
     network: LatentHNN,
     run: SurrogateRun,
     hot: SurrogateRun,
+    chains: ChainStates,
     pilot: Pilot,
     ledger: GradientLedger,
     number: int,
     expedition_gradients: int,
     generator: np.random.Generator,
     earlier: Sequence[Mass] = (),
-) -> Check:
+) -> tuple[Check, ChainStates]:
     """Compares network and target.
 
     At random points of the network's chain and of its tempered chain; and along true
     trajectories, some from the frontier of these points, others, hot, that go on where
-    the pilot was and owe nothing to the network. The next network learns from them all.
+    the last ones were and owe nothing to the network. The next network learns from them all.
 
     Args:
         network: what to check.
         run: its chain.
         hot: its tempered chain.
-        pilot: whose chains run the true trajectories.
+        chains: where the last true trajectories came to.
+        pilot: that runs the next ones.
         ledger: of all true gradients.
         number: of points of the two chains, whole blocks.
         expedition_gradients: that the trajectories may cost, or four of each of the
@@ -71,6 +73,9 @@ def check(
         generator: of the choice.
         earlier: where the last few checks saw the target's mass: it limits how far
             out trajectories go.
+
+    Returns:
+        What was found, and where the true trajectories came to.
     """
     num_hot = number // 3 // BLOCK * BLOCK
     num_own = number - num_hot
@@ -78,11 +83,12 @@ def check(
         [_choice(run, num_own, generator), _choice(hot, num_hot, generator)]
     )
     points = ledger.evaluate(network.gaussian_base.unwhiten(draws))
-    compared, is_open = explore(
+    compared, is_open, chains = explore(
         network,
         draws[:num_own],
         Compared.with_network(network, points),
         earlier,
+        chains,
         pilot,
         ledger,
         expedition_gradients,
@@ -94,7 +100,8 @@ def check(
         residual[own], potential[own], residual[elsewhere], potential[elsewhere]
     )
     quality = quality._replace(is_open=is_open)
-    return Check(compared.position, num_own, potential, residual, quality)
+    result = Check(compared.position, num_own, potential, residual, quality)
+    return result, chains
 
 
 def _choice(

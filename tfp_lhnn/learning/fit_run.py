@@ -11,7 +11,7 @@ from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import BLOCK
 from tfp_lhnn.learning.fit_check import Check, check
 from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE, Fit, Round, fit_message
-from tfp_lhnn.learning.pilot import NUM_LEAPFROG_STEPS, Pilot
+from tfp_lhnn.learning.pilot import NUM_LEAPFROG_STEPS, ChainStates, Pilot
 from tfp_lhnn.learning.refinement import choose_points
 from tfp_lhnn.learning.round_comparison import Checked
 from tfp_lhnn.learning.surrogate import (
@@ -100,8 +100,7 @@ class FitRun:
     def result(self) -> Fit:
         """Runs everything."""
         pilot = self._run_pilot()
-        # Checks will send its chains to where no typical draw is.
-        at_rest = pilot.position[~pilot.is_hot]
+        at_rest = pilot.chains.position[~pilot.is_hot]
         checked, is_confirmed = self._refine(pilot)
         if not (is_confirmed and checked.surrogate.is_gaussian):
             checked = self._learn_from_the_last_check(checked)
@@ -130,7 +129,7 @@ class FitRun:
                 or not pilot.is_settled
                 or pilot.num_gradients < 2 * pilot.cost
             ):
-                acceptance = float(np.mean(pilot.run()[0]))
+                acceptance = float(np.mean(pilot.run()))
                 phase.update(
                     min(pilot.num_gradients, wanted),
                     acceptance=acceptance,
@@ -157,6 +156,7 @@ class FitRun:
         last: Checked | None = None
         number = good_rounds = 0
         share = _SHARE
+        chains = pilot.chains
         while True:
             began = time.perf_counter()
             number += 1
@@ -168,7 +168,9 @@ class FitRun:
             surrogate = self._train(number, try_base=self._base_may_do())
             if not number_to_check:
                 return Checked.not_at_all(surrogate), False
-            run, hot, result = self._check(surrogate, pilot, number_to_check, number)
+            run, hot, result, chains = self._check(
+                surrogate, pilot, chains, number_to_check, number
+            )
             checked = Checked(surrogate, result)
             quality = result.quality
             self._rounds.append(
@@ -205,18 +207,29 @@ class FitRun:
             self._learn_where_it_is_wrong(checked, run, hot, share)
 
     def _check(
-        self, surrogate: Surrogate, pilot: Pilot, number_to_check: int, number: int
-    ) -> tuple[SurrogateRun, SurrogateRun, Check]:
-        """The network's chain, its tempered chain, and what the target says of them."""
+        self,
+        surrogate: Surrogate,
+        pilot: Pilot,
+        chains: ChainStates,
+        number_to_check: int,
+        number: int,
+    ) -> tuple[SurrogateRun, SurrogateRun, Check, ChainStates]:
+        """The network's chain, its tempered chain, and what the target says of them.
+
+        `chains` is where the last check's trajectories came to; last comes where this
+        one's did.
+        """
         before = self._ledger.num_gradients
         name = f"refinement, round {number}"
         with self._reporter.phase(name, unit="gradients") as phase:
             # From the frontier of the last check: its chains shall pass there.
-            run, hot = surrogate.explore(pilot.position[~pilot.is_hot], self._generator)
-            result = check(
+            starts = chains.position[~pilot.is_hot]
+            run, hot = surrogate.explore(starts, self._generator)
+            result, chains = check(
                 surrogate.network,
                 run,
                 hot,
+                chains,
                 pilot,
                 self._ledger,
                 number_to_check,
@@ -228,7 +241,7 @@ class FitRun:
             spent = self._ledger.num_gradients
             acceptance = result.quality.acceptance
             phase.update(spent - before, acceptance=acceptance, gradients=spent)
-        return run, hot, result
+        return run, hot, result, chains
 
     def _learn_from_the_last_check(self, checked: Checked) -> Checked:
         """Trains once more, on what was bought since too.

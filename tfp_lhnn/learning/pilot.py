@@ -26,6 +26,7 @@ from tfp_lhnn.support.compiled_cache import CompiledFunction
 __all__ = [
     "LARGEST_STEP",
     "NUM_LEAPFROG_STEPS",
+    "ChainStates",
     "Pace",
     "Pilot",
 ]
@@ -60,17 +61,25 @@ class Pace(NamedTuple):
     push: np.ndarray
 
 
-class _State(NamedTuple):
-    position: tf.Tensor
-    log_prob: tf.Tensor
-    gradient: tf.Tensor
+class ChainStates(NamedTuple):
+    """Where chains are, and what the target is there.
+
+    Attributes:
+        position: `[chains, dim]`.
+        log_prob: `[chains]`.
+        gradient: of the log density, `[chains, dim]`.
+    """
+
+    position: Any
+    log_prob: Any
+    gradient: Any
 
 
 class _Trajectory(NamedTuple):
     """Leaves of all chains, `[steps, chains, ...]`; the next state; the acceptance."""
 
-    leaves: _State
-    state: _State
+    leaves: ChainStates
+    state: ChainStates
     acceptance: tf.Tensor
 
 
@@ -108,7 +117,7 @@ class Pilot:
         self._generator = generator
         self._dense = dense
         first = ledger.evaluate_chains(position)
-        self._state = _State(*(tf.constant(x) for x in first[:3]))
+        self._chains = ChainStates(*first[:3])
         # Counted here: to find the own points, they are copied.
         self._num_gradients = len(position)
         self._is_scaled = False
@@ -118,7 +127,7 @@ class Pilot:
         self._base = GaussianBase(np.zeros(dim), np.ones(dim))
         # The first move is then about a unit long, or as long as a quadratic with that
         # gradient a unit away can take.
-        size = np.linalg.norm(self._state.gradient.numpy(), axis=-1)
+        size = np.linalg.norm(self._chains.gradient, axis=-1)
         self._step = np.minimum(0.5, 1.0 / np.sqrt(1e-12 + size))
         self._step = np.where(np.isfinite(self._step), self._step, 1e-3)
 
@@ -139,9 +148,9 @@ class Pilot:
         return self._ledger.of_chains(len(self._step))
 
     @property
-    def position(self) -> np.ndarray:
-        """Where the chains are, `[chains, dim]`."""
-        return self._state.position.numpy()
+    def chains(self) -> ChainStates:
+        """Where the chains are."""
+        return self._chains
 
     @property
     def is_hot(self) -> np.ndarray:
@@ -156,71 +165,57 @@ class Pilot:
     @property
     def is_settled(self) -> bool:
         """Whether no chain is still on its way down."""
-        return not np.any(self._is_far())
+        return not np.any(self._is_far(self._chains))
 
-    def send(
-        self,
-        position: np.ndarray,
-        log_prob: np.ndarray,
-        gradient: np.ndarray,
-        *,
-        spare_hot: bool,
-    ) -> None:
-        """Puts chains at points evaluated elsewhere.
+    def run(self) -> np.ndarray:
+        """One trajectory of every chain; acceptance, `[chains]`."""
+        self._chains, acceptance, _ = self.run_from(self._chains)
+        return acceptance
 
-        Args:
-            position: `[n, dim]`; as many as there is use for are taken.
-            log_prob: `[n]`.
-            gradient: of the log density, `[n, dim]`.
-            spare_hot: whether the hot chains stay where they are.
-        """
-        arrays = [x.numpy() for x in self._state]
-        movable = ~self.is_hot | (not spare_hot)
-        rows = np.flatnonzero(movable)[: len(position)]
-        for array, new in zip(arrays, (position, log_prob, gradient), strict=True):
-            array[rows] = new[: len(rows)]
-        self._state = _State(*(tf.constant(array) for array in arrays))
-
-    def run(self, pace: Pace | None = None) -> tuple[np.ndarray, EvaluatedPoints]:
-        """One trajectory of every chain.
+    def run_from(
+        self, chains: ChainStates, pace: Pace | None = None
+    ) -> tuple[ChainStates, np.ndarray, EvaluatedPoints]:
+        """One trajectory of every chain from given states; its own chains stay.
 
         Args:
+            chains: where the trajectories begin, one for each chain.
             pace: of this trajectory, if somebody knows better than the pilot itself
                 does by what it met before.
 
         Returns:
-            Acceptance, `[chains]`, and the points of the trajectories.
+            Where the chains come to, acceptance, `[chains]`, and the points of the
+            trajectories.
         """
         is_own = pace is None
         base, step, push = pace or Pace(
-            self._base, self._step, np.zeros(self._state.position.shape)
+            self._base, self._step, np.zeros(chains.position.shape)
         )
         scale = base.unwhitening
         if self._dense and scale.ndim == 1:
             scale = np.diag(scale)
-        dtype = self._state.position.dtype
+        dtype = chains.position.dtype
         # Steps of random length keep periodic motion from coming back to its start.
         step = step * self._generator.uniform(0.7, 1.1, step.shape)
         result = self._trajectories(
-            self._state,
+            ChainStates(*map(tf.constant, chains)),
             tf.constant(scale, dtype),
             tf.constant(step[:, np.newaxis], dtype),
             tf.constant(self._temperature, dtype),
             tf.constant(push, dtype),
-            tf.constant(self._is_far()),
+            tf.constant(self._is_far(chains)),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
         points = _flat(result.leaves)
         self._ledger.add(points)
         self._num_gradients += len(points.log_prob)
-        self._state = result.state
         acceptance = result.acceptance.numpy()
         if is_own:
             # Quick on purpose: there are only a few dozen trajectories.
             factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
             self._step = np.minimum(self._step * factor, LARGEST_STEP)
             self._precondition()
-        return acceptance, points
+        reached = ChainStates(*(x.numpy() for x in result.state))
+        return reached, acceptance, points
 
     def _precondition(self) -> None:
         points = self.points
@@ -248,17 +243,15 @@ class Pilot:
             self._is_scaled = True
         self._base = base
 
-    def _is_far(self) -> np.ndarray:
-        """Chains that are still on their way down."""
+    def _is_far(self, chains: ChainStates) -> np.ndarray:
+        """Chains that are still on their way down, `[chains]` bool."""
         log_prob = self.points.log_prob
-        dim = self._state.position.shape[1]
+        dim = chains.position.shape[1]
         best = np.quantile(log_prob[np.isfinite(log_prob)], 0.95)
-        return ~(
-            self._state.log_prob.numpy() >= best - dim - 10.0 * np.sqrt(dim) - 10.0
-        )
+        return ~(chains.log_prob >= best - dim - 10.0 * np.sqrt(dim) - 10.0)
 
 
-def _flat(leaves: _State) -> EvaluatedPoints:
+def _flat(leaves: ChainStates) -> EvaluatedPoints:
     steps, chains, dim = leaves.position.shape
     return EvaluatedPoints(
         leaves.position.numpy().reshape(-1, dim),
@@ -284,7 +277,7 @@ def _compile_trajectories(
     """
 
     def run(
-        state: _State,
+        state: ChainStates,
         scale: tf.Tensor,
         step: tf.Tensor,
         temperature: tf.Tensor,
@@ -334,11 +327,11 @@ def _compile_trajectories(
 
 def _leapfrogs(
     log_prob: Callable[[tf.Tensor], tf.Tensor],
-    state: _State,
+    state: ChainStates,
     momentum: tf.Tensor,
     scale: tf.Tensor,
     step: tf.Tensor,
-) -> tuple[_State, tf.Tensor]:
+) -> tuple[ChainStates, tf.Tensor]:
     """`NUM_LEAPFROG_STEPS` leaves and their energies, `[steps, chains]`."""
 
     def to_position(z: tf.Tensor) -> tf.Tensor:
@@ -356,14 +349,14 @@ def _leapfrogs(
         for shape in (*(x.shape for x in state), state.log_prob.shape)
     ]
 
-    def body(i: Any, state: _State, momentum: tf.Tensor, *arrays: Any) -> Any:
+    def body(i: Any, state: ChainStates, momentum: tf.Tensor, *arrays: Any) -> Any:
         # Leapfrog runs on the whitened displacement from where the step begins.
         point = PhasePoint(
             tf.zeros_like(momentum), momentum, -to_whitened(state.gradient)
         )
         displacement, half_momentum = start_step(point, step, None)
         position = state.position + to_position(displacement)
-        state = _State(position, *tfp.math.value_and_gradient(log_prob, position))
+        state = ChainStates(position, *tfp.math.value_and_gradient(log_prob, position))
         momentum = finish_step(half_momentum, -to_whitened(state.gradient), step)
         energy = kinetic_energy(momentum, None) - state.log_prob
         written = [a.write(i, x) for a, x in zip(arrays, (*state, energy), strict=True)]
@@ -373,4 +366,4 @@ def _leapfrogs(
         lambda i, *_: i < NUM_LEAPFROG_STEPS, body, (0, state, momentum, *arrays)
     )
     *leaves, energies = [a.stack() for a in arrays]
-    return _State(*leaves), energies
+    return ChainStates(*leaves), energies

@@ -11,7 +11,7 @@ import numpy as np
 from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
 from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE
 from tfp_lhnn.learning.frontier import Yardstick, frontier
-from tfp_lhnn.learning.pilot import LARGEST_STEP, Pace, Pilot
+from tfp_lhnn.learning.pilot import LARGEST_STEP, ChainStates, Pace, Pilot
 from tfp_lhnn.learning.refinement import (
     has_escaped,
     highest_potential,
@@ -172,11 +172,12 @@ def explore(
     own_draws: np.ndarray,
     compared: Compared,
     earlier: Sequence[Mass],
+    chains: ChainStates,
     pilot: Pilot,
     ledger: GradientLedger,
     affordable: int,
     generator: np.random.Generator,
-) -> tuple[Compared, bool]:
+) -> tuple[Compared, bool, ChainStates]:
     """Sends true trajectories out as long as they find something new.
 
     The first start at the frontier of the points compared so far. While trajectories
@@ -188,15 +189,16 @@ def explore(
         own_draws: of its chain, whitened, `[k, dim]`.
         compared: points so far; the first of them are `own_draws`.
         earlier: where networks before saw the target's mass.
-        pilot: whose chains run the trajectories.
+        chains: where the last search came to; the hot ones of them go on from there.
+        pilot: that runs the trajectories.
         ledger: of all true gradients.
         affordable: gradients that this may cost, or four trajectories of each of the
             pilot's chains if that is more.
         generator: of random directions.
 
     Returns:
-        All points compared; and whether trajectories were still on their way out when
-        they were stopped, or diverged, so that nobody knows.
+        All points compared; whether trajectories were still on their way out when they
+        were stopped, or diverged, so that nobody knows; and where they came to.
     """
     base, own = network.gaussian_base, compared.first(len(own_draws))
     edge = _Edge.of_network(base, own_draws, own, earlier)
@@ -215,22 +217,18 @@ def explore(
     _, reach = starts(edge.ordinary)
     is_open, product = False, _PRODUCT
     for expedition in range(min(number, ledger.left // pilot.cost)):
-        pilot.send(
-            compared.position[chosen],
-            compared.log_prob[chosen],
-            compared.gradient[chosen],
-            # And the hot ones then go where they please.
-            spare_hot=expedition == 0,
-        )
+        # And the hot ones first go where they please.
+        movable = ~pilot.is_hot if expedition == 0 else np.ones_like(pilot.is_hot)
+        chains = _sent(chains, np.flatnonzero(movable), compared, chosen)
         pace = None
         if not is_poor:
-            pace = _pace(network, pilot.position, product, generator)
+            pace = _pace(network, chains.position, product, generator)
             # At random they would hardly leave the frontier, and find nothing new.
             is_pushed = ~pilot.is_hot if expedition == 0 else reach > _HEAVY_TAIL
-            outward = edge.yardstick.outward(base.whiten(pilot.position))
+            outward = edge.yardstick.outward(base.whiten(chains.position))
             push = _PUSH * outward * np.reshape(is_pushed, [-1, 1])
             pace = pace._replace(push=push)
-        trajectory_acceptance, points = pilot.run(pace)
+        chains, trajectory_acceptance, points = pilot.run_from(chains, pace)
         new = Compared.with_network(network, points)
         compared = compared.and_others(new)
         if np.median(trajectory_acceptance) < _FAILURE:
@@ -245,7 +243,18 @@ def explore(
         escaped = has_escaped(new.residual, -new.log_prob, own.residual, edge.highest)
         if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
             break
-    return compared, is_open
+    return compared, is_open, chains
+
+
+def _sent(
+    chains: ChainStates, rows: np.ndarray, compared: Compared, chosen: np.ndarray
+) -> ChainStates:
+    """The chains with some of them, `rows`, at the chosen points, as many as fit."""
+    rows, chosen = rows[: len(chosen)], chosen[: len(rows)]
+    arrays = [x.copy() for x in chains]
+    for array, new in zip(arrays, compared[:3], strict=True):
+        array[rows] = new[chosen]
+    return ChainStates(*arrays)
 
 
 def _pace(
