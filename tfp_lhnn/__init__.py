@@ -7,6 +7,7 @@ import tfp_lhnn.support.keras_backend  # noqa: F401  (first: it checks the backe
 from tfp_lhnn import targets
 from tfp_lhnn._version import __version__
 from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.fit_config import FitConfig
 from tfp_lhnn.learning.simulation import simulate_training_data
 from tfp_lhnn.mcmc import (
     LatentHNNDelayedAcceptanceResults,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fit",
+    "FitConfig",
     "LatentHNN",
     "LatentHNNDelayedAcceptanceResults",
     "LatentHNNDelayedAcceptanceSampler",

@@ -19,13 +19,13 @@ class EvaluatedPoints(NamedTuple):
         position: `[n, dim]`.
         log_prob: `[n]`.
         gradient: of the log density, `[n, dim]`.
-        chain: which chain a point belongs to, `[n]` int.
+        trajectory: points of one trajectory have the same number, `[n]` int.
     """
 
     position: np.ndarray
     log_prob: np.ndarray
     gradient: np.ndarray
-    chain: np.ndarray
+    trajectory: np.ndarray
 
     @property
     def is_finite(self) -> np.ndarray:
@@ -53,6 +53,7 @@ class GradientLedger:
         self.budget = budget
         self._num_densities = num_densities
         self._entries: list[EvaluatedPoints] = []
+        self._num_trajectories = 0
 
     @property
     def num_gradients(self) -> int:
@@ -80,18 +81,16 @@ class GradientLedger:
             *(np.concatenate(x) for x in zip(*self._entries, strict=True))
         )
 
-    def of_chains(self, number: int) -> EvaluatedPoints:
-        """The points of the first `number` chains; there must be at least one."""
-        own = []
-        for points in self._entries:
-            is_own = points.chain < number
-            if is_own.any():
-                own.append([x[is_own] for x in points])
-        return EvaluatedPoints(*(np.concatenate(x) for x in zip(*own, strict=True)))
-
     def add(self, points: EvaluatedPoints) -> None:
-        """Enters points that a compiled trajectory evaluated."""
-        self._entries.append(points)
+        """Enters points that were evaluated just now.
+
+        Their trajectories are others than those of all points before, whatever their
+        numbers.
+        """
+        self._entries.append(
+            points._replace(trajectory=points.trajectory + self._num_trajectories)
+        )
+        self._num_trajectories += int(points.trajectory.max()) + 1
 
     def evaluate_chains(self, position: np.ndarray) -> EvaluatedPoints:
         """Evaluates one point of each chain, in one call.
@@ -100,8 +99,8 @@ class GradientLedger:
             position: `[chains, dim]`.
         """
         log_prob, gradient = self.target.evaluate(position)
-        chain = np.arange(len(position))
-        points = EvaluatedPoints(position, log_prob, gradient, chain)
+        number = np.arange(len(position))
+        points = EvaluatedPoints(position, log_prob, gradient, number)
         self.add(points)
         return points
 
@@ -117,21 +116,26 @@ class GradientLedger:
             for block in np.split(position, len(position) // BLOCK)
         ]
         log_prob, gradient = (np.concatenate(x) for x in zip(*blocks, strict=True))
-        # Each is a trajectory of its own.
-        first = 1 + max(int(points.chain.max()) for points in self._entries)
-        chain = first + np.arange(len(position))
-        points = EvaluatedPoints(position, log_prob, gradient, chain)
+        number = np.arange(len(position))
+        points = EvaluatedPoints(position, log_prob, gradient, number)
         self.add(points)
         return points
 
-    def data(self) -> TrainingData:
-        """Everything that is finite, to learn from."""
-        position, log_prob, gradient, chain = self.points
+    def data(self, highest: float = np.inf) -> TrainingData:
+        """What is finite, to learn from.
+
+        Args:
+            highest: potential up to which points count.
+        """
+        points = self.points
+        # What is not finite is counted among what was dropped.
+        rows = ~(-points.log_prob > highest)
+        position, log_prob, gradient, trajectory = (x[rows] for x in points)
         dtype = self.target.dtype.as_numpy_dtype
         return TrainingData.from_gradients(
             position.astype(dtype),
             gradient.astype(dtype),
             log_prob.astype(dtype),
             seed=0,
-            trajectory=chain,
+            trajectory=trajectory,
         )

@@ -22,7 +22,7 @@ __all__ = ["BLOCK", "CompiledTarget", "compiled_target"]
 
 # Points evaluated in one call: enough to fill vector units, few enough to spend a
 # budget block by block.
-BLOCK = 32
+BLOCK = 16
 
 _MODELS_KEPT = 4
 

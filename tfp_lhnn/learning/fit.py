@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import compiled_target
+from tfp_lhnn.learning.fit_config import FitConfig
+from tfp_lhnn.learning.fit_loop import least_budget, run_fit
 from tfp_lhnn.learning.fit_result import Fit
-from tfp_lhnn.learning.fit_run import FitRun, least_budget
 from tfp_lhnn.model.model import Model, as_model
 from tfp_lhnn.support.arguments import check_count, checked_hidden_units, stateless_seed
 from tfp_lhnn.support.progress import ProgressReporter
 
-__all__ = ["check_learnable", "fit", "fit_model"]
+__all__ = ["check_learnable", "checked_config", "fit", "fit_model"]
 
 
 def fit(
@@ -26,6 +27,7 @@ def fit(
     *,
     seed: Any,
     hidden_units: tuple[int, ...] = (64, 64, 64),
+    config: FitConfig | None = None,
     jit_compile: bool = True,
     progress: bool | None = None,
 ) -> Fit:
@@ -55,6 +57,7 @@ def fit(
             exceeded.
         seed: an int, a pair of ints, or an integer Tensor `[2]`.
         hidden_units: widths of the network's hidden layers.
+        config: the numbers that the fit uses; `None` for the usual ones.
         jit_compile: whether XLA compiles the target.
         progress: whether to show progress; `None` shows it in terminals and notebooks.
 
@@ -68,11 +71,12 @@ def fit(
     """
     check_count("gradient_budget", gradient_budget, 1)
     hidden_units = checked_hidden_units(hidden_units)
+    config = checked_config(config)
     words = stateless_seed(seed, "fit")
     model = as_model(target_log_prob_fn, initial_state)
     # Earlier evaluations by a `Model` that the user made are not costs of this fit.
     before = model.num_evaluations if model is target_log_prob_fn else 0
-    check_learnable(model, gradient_budget)
+    check_learnable(model, gradient_budget, config)
     probe = model.probe()
     spent = model.num_evaluations - before
     target = compiled_target(model, probe.log_prob, {}, jit_compile)
@@ -82,20 +86,37 @@ def fit(
         words=words,
         hidden_units=hidden_units,
         reporter=ProgressReporter(progress),
+        config=config,
     )
 
 
-def check_learnable(model: Model, gradient_budget: int) -> None:
+def checked_config(config: FitConfig | None) -> FitConfig:
+    """The settings of a fit.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if config is None:
+        return FitConfig()
+    if not isinstance(config, FitConfig):
+        raise TypeError(
+            f"`config` is a {type(config).__name__}; expected a tfp_lhnn.FitConfig."
+        )
+    return config
+
+
+def check_learnable(model: Model, gradient_budget: int, config: FitConfig) -> None:
     """Refuses a model that `fit` can't learn.
 
     Args:
         model: the model.
         gradient_budget: the largest number of true gradients to evaluate.
+        config: of the fit.
 
     Raises:
         ValueError: if the model has no gradient, or the budget is too small.
     """
-    least = least_budget(model.dim)
+    least = least_budget(model.dim, config)
     if gradient_budget < least:
         raise ValueError(
             f"`gradient_budget` is {gradient_budget}; a model of {model.dim} "
@@ -111,6 +132,7 @@ def fit_model(
     words: tf.Tensor,
     hidden_units: tuple[int, ...],
     reporter: ProgressReporter,
+    config: FitConfig,
 ) -> Fit:
     """`fit` of a `Model`, with arguments that have been checked.
 
@@ -120,6 +142,7 @@ def fit_model(
         words: of `stateless_seed`, `[2]` int32.
         hidden_units: as in `fit`.
         reporter: of progress.
+        config: of the fit.
     """
     generator = np.random.default_rng(words.numpy().view(np.uint32))
-    return FitRun(model, ledger, generator, hidden_units, reporter).result()
+    return run_fit(model, ledger, generator, hidden_units, reporter, config)

@@ -5,6 +5,8 @@ gradients they have met, and then move about the bulk of the target. They need n
 sample it exactly: what counts is where their points are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,9 +43,9 @@ _TARGET_ACCEPTANCE = 0.7
 # leapfrog is unstable from 2 on.
 LARGEST_STEP = 0.9
 
-# Up to here a dense regression takes less time than the eye notices; beyond, one is
-# made only when there are so many times as many points as at the last.
-_CHEAP_DIM = 128
+# Up to so many products a dense regression takes less time than the eye notices;
+# beyond, one is made only when there are so many times as many points as at the last.
+_CHEAP_REGRESSION = 2e7
 _WORTHWHILE_GROWTH = 1.25
 
 
@@ -73,6 +75,14 @@ class ChainStates(NamedTuple):
     position: Any
     log_prob: Any
     gradient: Any
+
+    def where(self, chosen: np.ndarray, others: ChainStates) -> ChainStates:
+        """The `others`' states for the chosen chains, `[chains]` bool."""
+        return ChainStates(
+            np.where(chosen[:, np.newaxis], others.position, self.position),
+            np.where(chosen, others.log_prob, self.log_prob),
+            np.where(chosen[:, np.newaxis], others.gradient, self.gradient),
+        )
 
 
 class _Trajectory(NamedTuple):
@@ -142,12 +152,6 @@ class Pilot:
         return self._num_gradients
 
     @property
-    def points(self) -> EvaluatedPoints:
-        """All points of these chains so far, also those that are not finite."""
-        # Points that belong to no chain have higher numbers.
-        return self._ledger.of_chains(len(self._step))
-
-    @property
     def chains(self) -> ChainStates:
         """Where the chains are."""
         return self._chains
@@ -173,7 +177,7 @@ class Pilot:
         return acceptance
 
     def run_from(
-        self, chains: ChainStates, pace: Pace | None = None
+        self, chains: ChainStates, pace: Pace | None = None, *, exact: bool = False
     ) -> tuple[ChainStates, np.ndarray, EvaluatedPoints]:
         """One trajectory of every chain from given states; its own chains stay.
 
@@ -181,6 +185,9 @@ class Pilot:
             chains: where the trajectories begin, one for each chain.
             pace: of this trajectory, if somebody knows better than the pilot itself
                 does by what it met before.
+            exact: whether this is a transition that leaves the target as it is: to the
+                end of the trajectory, or nowhere. Else chains go to any of its points,
+                and those that are far up go down.
 
         Returns:
             Where the chains come to, acceptance, `[chains]`, and the points of the
@@ -200,9 +207,10 @@ class Pilot:
             ChainStates(*map(tf.constant, chains)),
             tf.constant(scale, dtype),
             tf.constant(step[:, np.newaxis], dtype),
-            tf.constant(self._temperature, dtype),
+            tf.constant(np.ones_like(step) if exact else self._temperature, dtype),
             tf.constant(push, dtype),
-            tf.constant(self._is_far(chains)),
+            tf.constant(self._is_far(chains) & (not exact)),
+            tf.constant(exact),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
         points = _flat(result.leaves)
@@ -218,12 +226,12 @@ class Pilot:
         return reached, acceptance, points
 
     def _precondition(self) -> None:
-        points = self.points
+        points = self._ledger.points
         arrays = [x[points.is_finite] for x in points[:3]]
         near = near_points(-arrays[1], arrays[0].shape[1])
         number = int(np.sum(near))
         if number < 2 * NUM_LEAPFROG_STEPS or (
-            self._base.location.size > _CHEAP_DIM
+            number * self._base.location.size**2 > _CHEAP_REGRESSION
             and number < _WORTHWHILE_GROWTH * self._num_regressed
         ):
             return
@@ -245,7 +253,7 @@ class Pilot:
 
     def _is_far(self, chains: ChainStates) -> np.ndarray:
         """Chains that are still on their way down, `[chains]` bool."""
-        log_prob = self.points.log_prob
+        log_prob = self._ledger.points.log_prob
         dim = chains.position.shape[1]
         best = np.quantile(log_prob[np.isfinite(log_prob)], 0.95)
         return ~(chains.log_prob >= best - dim - 10.0 * np.sqrt(dim) - 10.0)
@@ -273,7 +281,8 @@ def _compile_trajectories(
     Returns:
         A function of state, scale (`[dim]` or `[dim, dim]`: position per whitened
         unit), step `[chains, 1]`, temperature `[chains]`, a push (`[chains, dim]`:
-        whitened momentum), which chains shall go downhill, `[chains]`, and seed.
+        whitened momentum), which chains shall go downhill, `[chains]`, whether only the
+        last leaf may be chosen, and seed.
     """
 
     def run(
@@ -283,6 +292,7 @@ def _compile_trajectories(
         temperature: tf.Tensor,
         push: tf.Tensor,
         downhill: tf.Tensor,
+        exact: tf.Tensor,
         seed: Any,
     ) -> _Trajectory:
         momentum_seed, choice_seed = tf.unstack(tfp.random.split_seed(seed))
@@ -298,18 +308,19 @@ def _compile_trajectories(
         acceptance = tf.reduce_mean(tf.exp(tf.minimum(gain, 0.0)), axis=0)
         # A point of the trajectory by its weight, the start among them, or all that a
         # diverging one leaves to choose from is far away; on the way down the lowest.
-        noise = -tf.math.log(
-            -tf.math.log(
-                tf.random.stateless_uniform(
-                    [NUM_LEAPFROG_STEPS + 1, shape[0]],
-                    choice_seed,
-                    minval=1e-30,
-                    dtype=dtype,
-                )
+        log_uniform = tf.math.log(
+            tf.random.stateless_uniform(
+                [NUM_LEAPFROG_STEPS + 1, shape[0]],
+                choice_seed,
+                minval=1e-30,
+                dtype=dtype,
             )
         )
+        noise = -tf.math.log(-log_uniform)
         height = tf.where(tf.math.is_finite(gain), leaves.log_prob, -infinity)
         score = tf.where(downhill, height, gain + noise[1:])
+        is_last = tf.range(NUM_LEAPFROG_STEPS)[:, tf.newaxis] == NUM_LEAPFROG_STEPS - 1
+        score = tf.where(exact, tf.where(is_last, gain, -infinity), score)
         best = tf.argmax(score, axis=0, output_type=tf.int32)
         chosen = tf.nest.map_structure(
             lambda x: tf.gather(
@@ -317,9 +328,9 @@ def _compile_trajectories(
             ),
             leaves,
         )
-        moves = tf.reduce_max(score, axis=0) > tf.where(
-            downhill, state.log_prob, noise[0]
-        )
+        hurdle = tf.where(downhill, state.log_prob, noise[0])
+        hurdle = tf.where(exact, log_uniform[0], hurdle)
+        moves = tf.reduce_max(score, axis=0) > hurdle
         return _Trajectory(leaves, select_chains(moves, chosen, state), acceptance)
 
     return CompiledFunction(run, jit_compile=jit_compile)

@@ -8,30 +8,25 @@ from typing import NamedTuple
 import numpy as np
 
 from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.fit_config import FitConfig
 from tfp_lhnn.learning.gaussian_chain import gaussian_run
 from tfp_lhnn.learning.stiffness import stable_step
 from tfp_lhnn.learning.surrogate_chain import (
     NUM_DRAWS,
     SurrogateRun,
+    adapted_step,
     run_surrogate_chain,
+    surrogate_proposals,
 )
 from tfp_lhnn.network.gaussian_base import GaussianBase, near_points
 from tfp_lhnn.network.latent_hnn import LatentHNN
 from tfp_lhnn.network.training import TrainingHistory, train
 from tfp_lhnn.support.progress import ProgressReporter
 
-__all__ = ["NUM_CHAINS", "Surrogate", "new_seed", "temperature", "train_surrogate"]
+__all__ = ["Surrogate", "new_seed", "temperature", "train_surrogate"]
 
-NUM_CHAINS = 32
-
-# The Gaussian base is worth a check alone if, with so many points per dimension, it is
-# so good at those held out, in nats.
+# The Gaussian base is worth a round alone with so many points per dimension.
 _POINTS_FOR_A_BASE = 2
-_PROMISING_BASE_ERROR = 0.5
-
-# Training steps up to so many points.
-_NUM_STEPS = 3000
-_NUM_POINTS = 12_000
 
 
 class Surrogate(NamedTuple):
@@ -56,14 +51,47 @@ class Surrogate(NamedTuple):
         """Whether the base is all there is."""
         return self.history.selected == "base"
 
-    def explore(
-        self, starts: np.ndarray, generator: np.random.Generator
-    ) -> tuple[SurrogateRun, SurrogateRun]:
-        """Its chain, from some of `starts`, `[n, dim]`, and a tempered one."""
-        chosen = generator.integers(len(starts), size=NUM_CHAINS)
-        run = self.chain(starts[chosen], generator)
-        last = self.base.unwhiten(run.position[-1])
-        return run, self.chain(last, generator, temperature(self.network.dim))
+    def adapted_step(
+        self, position: np.ndarray, generator: np.random.Generator
+    ) -> float:
+        """The step size for transitions from given points, `[chains, dim]`."""
+        if self.is_gaussian:
+            return self.largest_step
+        return adapted_step(
+            self.network,
+            self.base.whiten(position),
+            new_seed(generator),
+            largest_step=self.largest_step,
+        )
+
+    def propose(
+        self,
+        position: np.ndarray,
+        step_size: float,
+        num_transitions: int,
+        generator: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Transitions on the network that leave its density as it is.
+
+        Args:
+            position: `[chains, dim]`.
+            step_size: whitened.
+            num_transitions: for each chain; a Gaussian needs none to forget its start.
+            generator: of the transitions.
+
+        Returns:
+            The points reached, `[chains, dim]`, and by how much the network's log
+            density is larger there, `[chains]`.
+        """
+        z = self.base.whiten(position)
+        if self.is_gaussian:
+            new = generator.standard_normal(z.shape)
+            gain = 0.5 * np.sum(z**2 - new**2, axis=-1)
+        else:
+            new, gain = surrogate_proposals(
+                self.network, z, step_size, num_transitions, new_seed(generator)
+            )
+        return self.base.unwhiten(new).astype(position.dtype), gain
 
     def chain(
         self,
@@ -94,6 +122,7 @@ def train_surrogate(
     generator: np.random.Generator,
     reporter: ProgressReporter,
     name: str,
+    config: FitConfig,
     *,
     try_base: bool,
 ) -> Surrogate:
@@ -105,12 +134,13 @@ def train_surrogate(
         generator: of seeds.
         reporter: of progress.
         name: of the phase.
+        config: of the fit.
         try_base: whether the base alone may do.
     """
     network = LatentHNN(data.dim, hidden_units, seed=1)
-    history = _fit_base_alone(network, data, generator) if try_base else None
+    history = _fit_base_alone(network, data, generator, config) if try_base else None
     if history is None:
-        num_steps = _training_steps(len(data))
+        num_steps = _training_steps(len(data), config)
         with reporter.phase(name, num_steps, "steps") as phase:
             phase.update(0, gradients=data.num_gradients)
             history = train(
@@ -126,7 +156,10 @@ def train_surrogate(
 
 
 def _fit_base_alone(
-    network: LatentHNN, data: TrainingData, generator: np.random.Generator
+    network: LatentHNN,
+    data: TrainingData,
+    generator: np.random.Generator,
+    config: FitConfig,
 ) -> TrainingHistory | None:
     """The base of typical points, if it fits them."""
     # Where a Gaussian with such a minimum would have its draws. What lies farther out
@@ -147,13 +180,13 @@ def _fit_base_alone(
         seed=new_seed(generator),
         sufficient_base_error=math.inf,
     )
-    return history if history.energy_error <= _PROMISING_BASE_ERROR else None
+    return history if history.energy_error <= config.promising_base_error else None
 
 
-def _training_steps(num_points: int) -> int:
+def _training_steps(num_points: int, config: FitConfig) -> int:
     """Enough to see every point some sixty times, and of few sizes: each compiles."""
-    doublings = math.ceil(math.log2(num_points / _NUM_POINTS))
-    return _NUM_STEPS * 2 ** max(0, doublings)
+    doublings = math.ceil(math.log2(num_points / config.num_points))
+    return config.num_steps * 2 ** max(0, doublings)
 
 
 def temperature(dim: int) -> float:

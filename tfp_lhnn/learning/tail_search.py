@@ -9,21 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
-from tfp_lhnn.learning.fit_result import POOR_ACCEPTANCE
+from tfp_lhnn.learning.advance import Advance
 from tfp_lhnn.learning.frontier import Yardstick, frontier
 from tfp_lhnn.learning.pilot import LARGEST_STEP, ChainStates, Pace, Pilot
-from tfp_lhnn.learning.refinement import (
-    has_escaped,
-    highest_potential,
-    potential_quantile,
-    proposal_acceptance,
-    target_shares,
-)
+from tfp_lhnn.learning.quality import has_escaped, highest_potential
 from tfp_lhnn.learning.stiffness import largest_frequencies
 from tfp_lhnn.network.gaussian_base import GaussianBase
 from tfp_lhnn.network.latent_hnn import LatentHNN
 
-__all__ = ["Compared", "Mass", "explore"]
+__all__ = ["Compared", "TailSearch", "search_tails"]
 
 # Farther out, in standard deviations, than a Gaussian's farthest few draws: there, true
 # trajectories go on as long as each gets so many times as far as the last. These and
@@ -37,12 +31,10 @@ _PUSH = 3.0
 # density.
 _ORDINARY = 0.9
 _FEW = 0.001
-# And so many times as far as all but that little of the target's mass, by draws of
-# recent networks: what they know they visit about as often as they should.
+# And so many times as far as all but that little of the states of recent rounds, whose
+# chains visit a tail about as often as they should.
 _AHEAD = 3.0
 _FEWEST_EXPEDITIONS = 4
-# Acceptance below which there is enough to learn where the network's chains are.
-_KNOWN_BULK = 0.8
 
 # Steps of an expedition, times the frequency where it starts. If it got so much stiffer
 # on the way that the median acceptance is as low as this, nothing was seen, and the
@@ -75,34 +67,20 @@ class Compared(NamedTuple):
         residual = -points.log_prob.astype(np.float64) - energy
         return cls(points.position, points.log_prob, points.gradient, residual)
 
-    def first(self, number: int) -> Compared:
-        """The first so many."""
-        return Compared(*(x[:number] for x in self))
+    @classmethod
+    def of_states(cls, network: LatentHNN, advanced: Advance) -> Compared:
+        """Where the chains have been in a round."""
+        state, log_prob = advanced.state, advanced.state_log_prob
+        gradient = advanced.state_gradient
+        energy = network.potential(state).numpy().astype(np.float64)
+        residual = -log_prob.astype(np.float64) - energy
+        return cls(state, log_prob, gradient, residual)
 
     def and_others(self, others: Compared) -> Compared:
         """These, then those."""
         return Compared(
             *(np.concatenate(x) for x in zip(self, others, strict=True)),
         )
-
-
-class Mass(NamedTuple):
-    """Draws of a network, and how much of the target each stands for.
-
-    Attributes:
-        position: `[n, dim]`.
-        weight: `[n]`, one on average.
-    """
-
-    position: np.ndarray
-    weight: np.ndarray
-
-    @classmethod
-    def of_draws(cls, position: np.ndarray, residual: np.ndarray) -> Mass:
-        """From `U − U_θ` at the draws, `[n]`: a well of the network alone is empty."""
-        if not np.any(np.isfinite(residual)):
-            return cls(position, np.zeros(len(residual)))
-        return cls(position, len(residual) * target_shares(residual))
 
 
 class _Edge(NamedTuple):
@@ -121,28 +99,21 @@ class _Edge(NamedTuple):
     ordinary: float
 
     @classmethod
-    def of_network(
-        cls,
-        base: GaussianBase,
-        own_draws: np.ndarray,
-        own: Compared,
-        earlier: Sequence[Mass],
+    def of_states(
+        cls, base: GaussianBase, states: Compared, earlier: Sequence[np.ndarray]
     ) -> _Edge:
-        yardstick = Yardstick.of_draws(own_draws)
-        masses = [*earlier, Mass.of_draws(own.position, own.residual)]
-        position, weight = (np.concatenate(x) for x in zip(*masses, strict=True))
-        distance = yardstick.distance(base.whiten(position))
-        order = np.argsort(-distance)
-        beyond = np.cumsum(weight[order])
-        usual = distance[order][np.searchsorted(beyond, _FEW * beyond[-1])]
-        potential = -own.log_prob
+        """From states of the target's chains, in the last round and some before it."""
+        yardstick = Yardstick.of_draws(base.whiten(states.position))
+        position = np.concatenate([*earlier, states.position])
+        usual = np.quantile(yardstick.distance(base.whiten(position)), 1.0 - _FEW)
+        potential = -states.log_prob.astype(np.float64)
         return cls(
             yardstick,
             max(_AHEAD * float(usual), _HEAVY_TAIL),
-            highest_potential(potential, own.residual),
+            highest_potential(potential),
             max(
-                potential_quantile(potential, own.residual, _ORDINARY),
-                potential_quantile(potential, own.residual, 0.0) - math.log(_FEW),
+                float(np.quantile(potential, _ORDINARY)),
+                float(np.min(potential)) - math.log(_FEW),
             ),
         )
 
@@ -167,17 +138,32 @@ class _Edge(NamedTuple):
         return eligible[is_near][chosen], reach
 
 
-def explore(
+class TailSearch(NamedTuple):
+    """What a search has found.
+
+    Attributes:
+        elsewhere: points off the chains where the target was evaluated.
+        is_open: whether trajectories were still on their way out when they were
+            stopped, or diverged, so that nobody knows.
+        explorers: where the trajectories came to.
+    """
+
+    elsewhere: Compared
+    is_open: bool
+    explorers: ChainStates
+
+
+def search_tails(
     network: LatentHNN,
-    own_draws: np.ndarray,
-    compared: Compared,
-    earlier: Sequence[Mass],
-    chains: ChainStates,
+    states: Compared,
+    fresh: Compared,
+    earlier: Sequence[np.ndarray],
+    explorers: ChainStates,
     pilot: Pilot,
     ledger: GradientLedger,
     affordable: int,
     generator: np.random.Generator,
-) -> tuple[Compared, bool, ChainStates]:
+) -> TailSearch:
     """Sends true trajectories out as long as they find something new.
 
     The first start at the frontier of the points compared so far. While trajectories
@@ -186,10 +172,10 @@ def explore(
 
     Args:
         network: whose edge it is.
-        own_draws: of its chain, whitened, `[k, dim]`.
-        compared: points so far; the first of them are `own_draws`.
-        earlier: where networks before saw the target's mass.
-        chains: where the last search came to; the hot ones of them go on from there.
+        states: of the target's chains in this round.
+        fresh: other points that this round has evaluated.
+        earlier: states of rounds before, `[k, dim]` each.
+        explorers: where the last search came to; the hot ones of them go on from there.
         pilot: that runs the trajectories.
         ledger: of all true gradients.
         affordable: gradients that this may cost, or four trajectories of each of the
@@ -197,17 +183,12 @@ def explore(
         generator: of random directions.
 
     Returns:
-        All points compared; whether trajectories were still on their way out when they
-        were stopped, or diverged, so that nobody knows; and where they came to.
+        What was found.
     """
-    base, own = network.gaussian_base, compared.first(len(own_draws))
-    edge = _Edge.of_network(base, own_draws, own, earlier)
-    acceptance = proposal_acceptance(own.residual)
-    is_poor = acceptance < POOR_ACCEPTANCE
+    base, typical = network.gaussian_base, float(np.median(states.residual))
+    edge = _Edge.of_states(base, states, earlier)
+    compared, elsewhere = states.and_others(fresh), fresh
     number = max(affordable // pilot.cost, _FEWEST_EXPEDITIONS)
-    if acceptance < _KNOWN_BULK:
-        # What a network does not know even in the bulk is not a tail.
-        number = 1
 
     def starts(highest: float) -> tuple[np.ndarray, float]:
         return edge.starts(base, compared, highest, len(pilot.is_hot))
@@ -219,31 +200,27 @@ def explore(
     for expedition in range(min(number, ledger.left // pilot.cost)):
         # And the hot ones first go where they please.
         movable = ~pilot.is_hot if expedition == 0 else np.ones_like(pilot.is_hot)
-        chains = _sent(chains, np.flatnonzero(movable), compared, chosen)
-        pace = None
-        if not is_poor:
-            pace = _pace(network, chains.position, product, generator)
-            # At random they would hardly leave the frontier, and find nothing new.
-            is_pushed = ~pilot.is_hot if expedition == 0 else reach > _HEAVY_TAIL
-            outward = edge.yardstick.outward(base.whiten(chains.position))
-            push = _PUSH * outward * np.reshape(is_pushed, [-1, 1])
-            pace = pace._replace(push=push)
-        chains, trajectory_acceptance, points = pilot.run_from(chains, pace)
+        explorers = _sent(explorers, np.flatnonzero(movable), compared, chosen)
+        pace = _pace(network, explorers.position, product, generator)
+        # At random they would hardly leave the frontier, and find nothing new.
+        is_pushed = ~pilot.is_hot if expedition == 0 else reach > _HEAVY_TAIL
+        outward = edge.yardstick.outward(base.whiten(explorers.position))
+        pace = pace._replace(push=_PUSH * outward * np.reshape(is_pushed, [-1, 1]))
+        explorers, acceptance, points = pilot.run_from(explorers, pace)
         new = Compared.with_network(network, points)
-        compared = compared.and_others(new)
-        if np.median(trajectory_acceptance) < _FAILURE:
-            # These trajectories failed, so nothing is known of what lies out there. A
-            # poor network has more urgent faults than its tails.
-            is_open = not is_poor
+        compared, elsewhere = compared.and_others(new), elsewhere.and_others(new)
+        if np.median(acceptance) < _FAILURE:
+            # These trajectories failed, so nothing is known of what lies out there.
+            is_open = True
             product *= _CAUTION
             continue
         last_reach = reach
         chosen, reach = starts(edge.ordinary)
         is_open = reach > max(_ADVANCE * last_reach, _HEAVY_TAIL)
-        escaped = has_escaped(new.residual, -new.log_prob, own.residual, edge.highest)
+        escaped = has_escaped(new.residual, -new.log_prob, typical, edge.highest)
         if not (is_open or (reach <= _HEAVY_TAIL and np.any(escaped))):
             break
-    return compared, is_open, chains
+    return TailSearch(elsewhere, is_open, explorers)
 
 
 def _sent(

@@ -13,7 +13,8 @@ import numpy as np
 
 from tfp_lhnn.evaluation.gradient_ledger import GradientLedger
 from tfp_lhnn.evaluation.target import compiled_target
-from tfp_lhnn.learning.fit import check_learnable, fit_model
+from tfp_lhnn.learning.fit import check_learnable, checked_config, fit_model
+from tfp_lhnn.learning.fit_config import FitConfig
 from tfp_lhnn.learning.fit_result import Fit
 from tfp_lhnn.model.model import as_model
 from tfp_lhnn.network.latent_hnn import LatentHNN
@@ -62,6 +63,7 @@ def sample(
     checkpoint: str | os.PathLike[str] | None = None,
     fit: Fit | None = None,
     hidden_units: tuple[int, ...] = (64, 64, 64),
+    config: FitConfig | None = None,
     num_burnin_draws: int = _NUM_BURNIN_DRAWS,
     keep_warmup: bool = False,
     jit_compile: bool = True,
@@ -94,6 +96,7 @@ def sample(
             bit for bit.
         fit: the fit of an earlier run with this model; it is used as it is.
         hidden_units: widths of the network's hidden layers.
+        config: the numbers that the fit uses; `None` for the usual ones.
         num_burnin_draws: draws before those that are kept.
         keep_warmup: whether these are returned too.
         jit_compile: whether XLA compiles the target; `False` for targets that it
@@ -115,6 +118,7 @@ def sample(
     began = time.perf_counter()
     _check_arguments(n_draws, n_chains, num_burnin_draws, gradient_budget, method)
     hidden_units = checked_hidden_units(hidden_units)
+    config = checked_config(config)
     if fit is not None and not isinstance(fit, Fit):
         raise TypeError(f"`fit` is a {type(fit).__name__}; expected a tfp_lhnn.Fit.")
     if checkpoint is not None:
@@ -124,7 +128,7 @@ def sample(
     # Earlier evaluations by a `Model` that the user made are not costs of this run.
     before = density.num_evaluations if density is model else 0
     if fit is None:
-        check_learnable(density, gradient_budget)
+        check_learnable(density, gradient_budget, config)
     elif fit.network.dim != density.dim:
         raise ValueError(
             f"`fit` is of a model of {fit.network.dim} dimensions; this one has "
@@ -148,6 +152,7 @@ def sample(
                 words=stateless_seed(words, "fit"),
                 hidden_units=hidden_units,
                 reporter=reporter,
+                config=config,
             )
 
     with contextlib.ExitStack() as stack:
@@ -160,7 +165,7 @@ def sample(
                     _PROBE_TOLERANCES[density.dtype.name],
                 ),
                 "seed": " ".join(str(word) for word in words.numpy()),
-                "network": _network_identity(fit, hidden_units),
+                "network": _network_identity(fit, hidden_units, config),
                 "gradient_budget": gradient_budget,
                 "method": method,
                 "n_chains": n_chains,
@@ -242,9 +247,11 @@ def _own_fit(store: Checkpoint | None, make: Callable[[], Fit]) -> Fit:
     return Fit.from_arrays(arrays)
 
 
-def _network_identity(fit: Fit | None, hidden_units: tuple[int, ...]) -> str:
+def _network_identity(
+    fit: Fit | None, hidden_units: tuple[int, ...], config: FitConfig
+) -> str:
     if fit is None:
-        return f"to be trained, hidden_units={tuple(hidden_units)}"
+        return f"to be trained, hidden_units={tuple(hidden_units)}, {config}"
     digest = hashlib.sha256()
     for weight in fit.network.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())

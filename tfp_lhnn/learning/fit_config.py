@@ -1,0 +1,72 @@
+"""Every number that `fit` uses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["FitConfig"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitConfig:
+    """The numbers of `fit`. Those of the network's training are `train`'s own.
+
+    Attributes:
+        num_chains: chains that run on the target while the network learns. Each call
+            of the target evaluates one point for each.
+        settle_share: share of the budget that settling may take.
+        settle_points: gradients that settling aims for: enough for a first network.
+        settle_points_per_dim: or so many for each dimension, if that is more: enough
+            for a dense regression of gradients on positions.
+        round_share: gradients of a round, as a share of all so far. The number of
+            trainings then grows with the logarithm of the budget.
+        smallest_round: transitions of each chain in a round, at least: fewer tell
+            little of a network.
+        largest_round: gradients of a round, at most.
+        typical_share: points with a potential up to this quantile of the chains'
+            present states, and
+        typical_margin: so many nats more, are learned from. Points on the way down
+            would outweigh the others.
+        num_steps: training steps, for up to
+        num_points: so many points; with more points there are more steps.
+        low_acceptance: below it, over the last transitions, every second proposal is
+            followed by a true trajectory. A fit below it is poor.
+        reserve: share of the budget that a poor fit leaves to sampling.
+        known_acceptance: from here on the bulk is known: proposals may take several
+            transitions on the network, and tails are searched.
+        most_transitions: of these, at most.
+        good_acceptance: of proposals: one in twenty is lost.
+        good_energy_error: in nats. Errors of a Gaussian size have a tenth of a nat at
+            that acceptance. Much more means that a few points are far off.
+        good_rounds: rounds in a row that must be good, and agree with the one before:
+            one may not have met what the next one meets.
+        promising_base_error: held-out error in nats up to which the Gaussian base is
+            tried alone.
+        sufficient_base_error: in nats; a base this good needs no network.
+        small_gain: a share of accepted proposals that is not worth another round.
+        even_acceptance: errors that no network can learn, such as ripples, leave about
+            0.86 of the proposals at the largest energy error that is good.
+    """
+
+    num_chains: int = 16
+    settle_share: float = 0.35
+    settle_points: int = 1536
+    settle_points_per_dim: int = 15
+    round_share: float = 0.33
+    smallest_round: int = 6
+    largest_round: int = 4096
+    typical_share: float = 0.9
+    typical_margin: float = 15.0
+    num_steps: int = 3000
+    num_points: int = 12_000
+    low_acceptance: float = 0.5
+    reserve: float = 0.3
+    known_acceptance: float = 0.8
+    most_transitions: int = 10
+    good_acceptance: float = 0.95
+    good_energy_error: float = 0.25
+    good_rounds: int = 2
+    promising_base_error: float = 0.5
+    sufficient_base_error: float = 0.1
+    even_acceptance: float = 0.8
+    small_gain: float = 0.02
