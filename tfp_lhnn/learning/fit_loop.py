@@ -157,7 +157,11 @@ def round_size(state: FitState, config: FitConfig) -> int:
     smallest = config.smallest_round * config.num_chains
     if left < smallest:
         return 0
-    wanted = int(config.round_share * ledger.num_gradients)
+    share = config.round_share
+    if state.last is not None and state.last.quality.is_good(config):
+        # There is little left to learn; what is found now is to be confirmed.
+        share *= 0.5
+    wanted = int(share * ledger.num_gradients)
     wanted = min(max(smallest, wanted), config.largest_round)
     # The last network has learned from all rounds, and a small one remains to judge it.
     return min(wanted, left - smallest) if left >= 2 * smallest else left

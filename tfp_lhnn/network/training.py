@@ -28,8 +28,11 @@ _PERFECT_ENERGY_ERROR = 1e-3
 _PERFECT_GRADIENT_ERROR = 1e-6
 
 # If a network lowers the held-out energy error by less than a tenth, that may be
-# chance: few trajectories are held out. The base is smoother and cheaper.
+# chance: few trajectories are held out. The base is smoother and cheaper. For this
+# comparison, errors above five nats count as five: a proposal there is lost all the
+# same, and one such point must not decide.
 _WORTHWHILE = 0.9
+_LARGEST_ERROR = 5.0
 
 # The loss divides the gradient by its size in each coordinate, but by no less than this
 # share of the size over all coordinates: smaller ones hardly matter to leapfrog.
@@ -188,7 +191,8 @@ def train(
         )
         rows = _Rows(generator, len(points.value), batch_size)
         run = _run(loop, rows, num_steps, patience, progress)
-    history = _history(run, base, time.perf_counter() - start)
+    is_worthwhile = bool(run.curves) and _is_worthwhile(network, tests)
+    history = _history(run, base, is_worthwhile, time.perf_counter() - start)
     if history.selected == "base":
         network.silence()
     _set_offset(network, points)
@@ -268,10 +272,28 @@ def _run(
     return _Run(steps, curves, best)
 
 
-def _history(run: _Run, base: _Errors, seconds: float) -> TrainingHistory:
-    """Chooses between network and base, and returns the curves."""
+def _is_worthwhile(network: LatentHNN, tests: Points) -> bool:
+    """Whether the network does better than its base at the held-out points."""
+    if not network.has_base:
+        return True
+    residual = tests.value - _learned(network, tests)
+    return _clipped_error(residual) < _WORTHWHILE * _clipped_error(tests.value)
+
+
+def _clipped_error(residual: np.ndarray) -> float:
+    """Root mean square about the median; infinite if anything is not finite."""
+    if not np.all(np.isfinite(residual)):
+        return math.inf
+    size = np.abs(residual - np.median(residual))
+    return float(np.sqrt(np.mean(np.minimum(size, _LARGEST_ERROR) ** 2)))
+
+
+def _history(
+    run: _Run, base: _Errors, is_worthwhile: bool, seconds: float
+) -> TrainingHistory:
+    """The curves, and the errors of what was chosen: the network, or its base."""
     chosen = run.curves[run.best] if run.curves else None
-    if chosen is None or not chosen.energy_error < _WORTHWHILE * base.energy:
+    if chosen is None or not is_worthwhile:
         selected, energy_error, squared = "base", base.energy, base.squared_gradient
     else:
         selected, energy_error = "network", chosen.energy_error
@@ -355,8 +377,12 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 def _set_offset(network: LatentHNN, points: Points) -> None:
     """Makes the mean error of the potential zero."""
-    if not network.separable:
-        return
+    if network.separable:
+        network.offset.assign(np.mean(points.value - _learned(network, points)))
+
+
+def _learned(network: LatentHNN, points: Points) -> np.ndarray:
+    """What the layers add to the base, without the offset, `[n]`."""
     chunks = np.array_split(points.inputs, -(-len(points.inputs) // _CHUNK))
     learned = np.concatenate(
         [
@@ -364,8 +390,7 @@ def _set_offset(network: LatentHNN, points: Points) -> None:
             for chunk in chunks
         ]
     )
-    values = network.energy_scale.numpy() * np.sum(learned, axis=-1, dtype=np.float64)
-    network.offset.assign(np.mean(points.value - values))
+    return network.energy_scale.numpy() * np.sum(learned, axis=-1, dtype=np.float64)
 
 
 def _check_network_and_data(network: Any, data: Any) -> None:
