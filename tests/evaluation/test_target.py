@@ -11,6 +11,8 @@ import tfp_lhnn
 from tfp_lhnn.evaluation.target import CompiledTarget, compiled_target
 from tfp_lhnn.model.model import as_model
 
+from ..xla_constants import number_compiled_in
+
 tfd = tfp.distributions
 
 pytestmark = pytest.mark.filterwarnings("ignore::tfp_lhnn.SamplingWarning")
@@ -36,6 +38,55 @@ def test_values_and_gradients_are_those_of_the_density():
     value, gradient = target.evaluate(q)
     np.testing.assert_allclose(value, -0.5 * np.sum((q - 1) ** 2, -1), rtol=1e-5)
     np.testing.assert_allclose(gradient, 1 - q, rtol=1e-5)
+
+
+GROUP = np.array([0, 1, 1, 2, 0, 2, 1])
+
+
+def grouped():
+    """Observations in three groups; one distribution for many points."""
+
+    @tfd.JointDistributionCoroutineAutoBatched
+    def model():
+        scale = yield tfd.HalfNormal(1.0, name="scale")
+        mean = yield tfd.Sample(tfd.Normal(0.0, scale), 3, name="mean")
+        yield tfd.Normal(tf.gather(mean, GROUP), 1.0, name="y")
+
+    return as_model(model, pins={"y": np.linspace(-1, 1, len(GROUP))})
+
+
+def decorated():
+    """A density that its user has made a function of TensorFlow."""
+
+    @tf.function
+    def log_prob(q):
+        mean = tf.transpose(tf.gather(tf.transpose(q[:, 1:]), GROUP))
+        return -tf.reduce_sum(mean**2, axis=-1) - tf.reduce_sum(q**2, axis=-1)
+
+    return as_model(log_prob, np.zeros([4], np.float32))
+
+
+@pytest.mark.parametrize("make", [grouped, decorated])
+def test_a_target_is_not_compiled_anew_for_every_point_or_step(make):
+    target = CompiledTarget(make(), jit_compile=True)
+    q = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+
+    def climb(position, step):
+        def body(i, position):
+            _, gradient = tfp.math.value_and_gradient(target.log_prob, position)
+            return i + 1, position + step * gradient
+
+        return tf.while_loop(lambda i, _: i < 3, body, (0, position))
+
+    def gradient(position):
+        return tfp.math.value_and_gradient(target.log_prob, position)
+
+    assert number_compiled_in(gradient, tf.constant(q)) == 0
+    assert number_compiled_in(climb, tf.constant(q), tf.constant(0.1)) == 0
+    # And it can be run.
+    first, second = target.evaluate(q), target.evaluate(q + 1.0)
+    assert np.all(np.isfinite(first[1]))
+    assert np.all(first[0] != second[0])
 
 
 def test_functions_of_one_density_are_kept():

@@ -9,6 +9,7 @@ import tensorflow_probability as tfp
 
 import tfp_lhnn
 
+from ..xla_constants import number_compiled_in
 from .helpers import (
     DIM,
     JOINT_MODES,
@@ -62,6 +63,25 @@ def test_sample_chain_without_a_seed(jit, mode):
     assert type(stats) is STATS[type(kernel)]
     # Every step drew a seed of its own.
     assert len({tuple(seed) for seed in stats.seed.numpy()}) == 4
+
+
+# The others take no gradient of the target.
+@pytest.mark.parametrize(
+    "mode", ["cooldown", "pointwise", "delayed with true transitions"]
+)
+def test_a_step_is_not_compiled_anew_for_every_state_seed_or_step_size(mode):
+    # What its gradient takes from the call looks to XLA as if it came from the state.
+    decorated = tf.function(lambda q: skewed_log_prob(tf.transpose(tf.transpose(q))))
+
+    def step(state, seed, step_size):
+        network = ExactNetwork(lambda q: skewed_log_prob(0.9 * q))
+        kernel = make_kernel(decorated, network, step_size, mode=mode)
+        results = kernel.bootstrap_results(state)
+        state, results = kernel.one_step(state, results, seed=seed)
+        return state, tf.nest.flatten(results, expand_composites=True)
+
+    arguments = tf.constant(start()), tf.constant([1, 2]), tf.constant(0.3, tf.float64)
+    assert number_compiled_in(step, *arguments) == 0
 
 
 @each_mode

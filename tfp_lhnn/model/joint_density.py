@@ -17,6 +17,7 @@ from tfp_lhnn.model.density import (
     trace_batch,
     untaken_batch_size,
 )
+from tfp_lhnn.support.compile_time import unknown_at_compile_time
 from tfp_lhnn.support.compiled_cache import CompiledFunction
 from tfp_lhnn.support.state_layout import StateLayout
 
@@ -124,6 +125,7 @@ class JointDensity:
 
     def log_prob(self, parts: list[tf.Tensor]) -> tf.Tensor:
         """Log densities `[n]` of unconstrained parts, with the Jacobian."""
+        parts = unknown_at_compile_time(parts)
         value = self._for_many(self._joint_density, parts)
         return checked_value(value, self.dtype, "the log density")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfp_lhnn.support.compile_time import unknown_at_compile_time
 from tfp_lhnn.support.compiled_cache import CompiledFunction
 
 __all__ = ["call_target", "gradient_fault", "lost_gradient", "missing_gradient"]
@@ -38,7 +39,7 @@ def call_target(
     parts: Sequence[tf.Tensor],
     names: Sequence[str] | None = None,
 ) -> Any:
-    """Calls a `target_log_prob_fn`.
+    """Calls a `target_log_prob_fn`, whose graph XLA compiles once for all states.
 
     Args:
       target: The user's callable.
@@ -53,6 +54,7 @@ def call_target(
         while it is traced.
       Exception: Whatever the target raises, with a note on the call.
     """
+    parts = unknown_at_compile_time(parts)
     try:
         if names is None:
             return target(*parts)
