@@ -18,6 +18,8 @@ class FitConfig:
         settle_points: gradients that settling aims for: enough for a first network.
         settle_points_per_dim: or so many for each dimension, if that is more: enough
             for a dense regression of gradients on positions.
+        stragglers: share of the chains that may still be on their way down then. They
+            are put where others are.
         round_share: gradients of a round, as a share of all so far. The number of
             trainings then grows with the logarithm of the budget.
         smallest_round: transitions of each chain in a round, at least: fewer tell
@@ -52,6 +54,7 @@ class FitConfig:
     settle_share: float = 0.35
     settle_points: int = 1536
     settle_points_per_dim: int = 15
+    stragglers: float = 0.5
     round_share: float = 0.33
     smallest_round: int = 6
     largest_round: int = 4096

@@ -111,7 +111,7 @@ def settle(
     with reporter.phase("pilot", total=wanted, unit="gradients") as phase:
         while pilot.num_gradients + pilot.cost <= most and (
             pilot.num_gradients + pilot.cost <= wanted
-            or not pilot.is_settled
+            or np.mean(pilot.is_far) > config.stragglers
             or pilot.num_gradients < 2 * pilot.cost
         ):
             acceptance = float(np.mean(pilot.run()))
@@ -131,14 +131,15 @@ def settle(
         None,
         time.perf_counter() - began,
     )
+    chains = pilot.settled_chains()
     return FitState(
         ledger,
         generator,
         reporter,
         hidden_units,
         pilot,
-        chains=pilot.chains,
-        explorers=pilot.chains,
+        chains=chains,
+        explorers=chains,
         rounds=(first,),
     )
 

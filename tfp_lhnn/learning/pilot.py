@@ -167,9 +167,23 @@ class Pilot:
         return float(np.median(self._step))
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no chain is still on its way down."""
-        return not np.any(self._is_far(self._chains))
+    def is_far(self) -> np.ndarray:
+        """Which chains are still on their way down, `[chains]` bool."""
+        return self._is_far(self._chains)
+
+    def settled_chains(self) -> ChainStates:
+        """Where the chains are; those still on their way down are put to others.
+
+        Some may never arrive: on the way is a valley so narrow that steps are tiny.
+        """
+        is_far = self.is_far
+        settled = np.flatnonzero(~is_far)
+        if not len(settled):
+            return self._chains
+        others = self._generator.choice(settled, len(is_far))
+        return self._chains.where(
+            is_far, ChainStates(*(x[others] for x in self._chains))
+        )
 
     def run(self) -> np.ndarray:
         """One trajectory of every chain; acceptance, `[chains]`."""
@@ -252,7 +266,6 @@ class Pilot:
         self._base = base
 
     def _is_far(self, chains: ChainStates) -> np.ndarray:
-        """Chains that are still on their way down, `[chains]` bool."""
         log_prob = self._ledger.points.log_prob
         dim = chains.position.shape[1]
         best = np.quantile(log_prob[np.isfinite(log_prob)], 0.95)

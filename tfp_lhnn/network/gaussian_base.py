@@ -347,6 +347,7 @@ def _error(
         potential = -np.asarray(log_prob, np.float64)
         near = near_points(potential, position.shape[1])
         difference = potential[near] - base.energy(position[near])
-        return float(np.std(difference))
+        # Of most points, so that one that is far off does not decide.
+        return float(np.median(np.abs(difference - np.median(difference))))
     residual = base.whiten(position) + base.whiten_gradient(gradient)
     return float(np.sqrt(np.mean(residual**2)))
