@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tfp_lhnn.evaluation.training_data import TrainingData
+from tfp_lhnn.learning.fit_config import FitConfig
 from tfp_lhnn.learning.surrogate import (
-    NUM_CHAINS,
     Surrogate,
     new_seed,
     temperature,
@@ -31,7 +31,13 @@ def gaussian():
         trajectory=np.arange(200),
     )
     return train_surrogate(
-        data, (4,), rng, ProgressReporter(False), "training", try_base=True
+        data,
+        (4,),
+        rng,
+        ProgressReporter(False),
+        "training",
+        FitConfig(),
+        try_base=True,
     )
 
 
@@ -46,8 +52,9 @@ def test_of_a_gaussian_the_base_suffices(gaussian):
 
 def test_its_chains_are_draws_of_the_base_cold_and_hot(gaussian):
     rng = np.random.default_rng(1)
-    run, hot = gaussian.explore(np.zeros((5, DIM)), rng)
-    assert run.position.shape == hot.position.shape == (NUM_DRAWS, NUM_CHAINS, DIM)
+    run = gaussian.chain(np.zeros((5, DIM)), rng)
+    hot = gaussian.chain(np.zeros((5, DIM)), rng, temperature(DIM))
+    assert run.position.shape == hot.position.shape == (NUM_DRAWS, 5, DIM)
     number = run.position.size
     for one, variance in ((run, 1.0), (hot, temperature(DIM))):
         # Independent draws; the variance has a relative error of sqrt(2 / n), and

@@ -208,8 +208,10 @@ class Pilot:
             trajectories.
         """
         is_own = pace is None
+        # A chain whose own step followed where it has been would not stay exact.
+        own = np.full_like(self._step, np.median(self._step)) if exact else self._step
         base, step, push = pace or Pace(
-            self._base, self._step, np.zeros(chains.position.shape)
+            self._base, own, np.zeros(chains.position.shape)
         )
         scale = base.unwhitening
         if self._dense and scale.ndim == 1:
@@ -233,7 +235,8 @@ class Pilot:
         acceptance = result.acceptance.numpy()
         if is_own:
             # Quick on purpose: there are only a few dozen trajectories.
-            factor = np.clip(np.exp(1.5 * (acceptance - _TARGET_ACCEPTANCE)), 0.3, 1.6)
+            excess = (np.mean(acceptance) if exact else acceptance) - _TARGET_ACCEPTANCE
+            factor = np.clip(np.exp(1.5 * excess), 0.3, 1.6)
             self._step = np.minimum(self._step * factor, LARGEST_STEP)
             self._precondition()
         reached = ChainStates(*(x.numpy() for x in result.state))

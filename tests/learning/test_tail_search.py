@@ -1,4 +1,4 @@
-"""Checks of a network: how long true trajectories go on, and what is paid for them.
+"""Searches along tails: how long true trajectories go on, and what is paid for them.
 
 The pilot is a stand-in whose trajectories end at given places.
 """
@@ -8,29 +8,15 @@ import pytest
 import tensorflow as tf
 
 from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
-from tfp_lhnn.evaluation.target import BLOCK
-from tfp_lhnn.learning.fit_check import check
 from tfp_lhnn.learning.pilot import ChainStates
 from tfp_lhnn.learning.stiffness import largest_frequencies, stable_step
-from tfp_lhnn.learning.surrogate_chain import SurrogateRun
-from tfp_lhnn.learning.tail_search import Mass
+from tfp_lhnn.learning.tail_search import Compared, search_tails
 from tfp_lhnn.network.latent_hnn import LatentHNN
 
 CHAINS, LEAVES = 4, 8
-
-
-class Target:
-    """Counts what it evaluates."""
-
-    dtype = tf.float64
-
-    def __init__(self, log_prob):
-        self._log_prob = log_prob
-        self.count = 0
-
-    def evaluate(self, position):
-        self.count += len(position)
-        return self._log_prob(position), np.zeros_like(position)
+# Where the target's chains have been, and other points of a round; all are paid for.
+NUM_STATES, NUM_FRESH = 2048, 64
+BEFORE = NUM_STATES + NUM_FRESH
 
 
 class MarchingPilot:
@@ -81,69 +67,81 @@ def walled(position):
     return gaussian(position) - 50.0 * (position[..., 0] > 1.0)
 
 
-def run_check(log_prob, factor, budget, *, largest_step=np.inf, expedition_gradients=0):
-    draws = np.random.default_rng(1).standard_normal((64, 16, 2))
-    run = SurrogateRun(draws, 0.5, 7.0)
-    target = Target(log_prob)
-    ledger = GradientLedger(target, budget)
-    start = np.zeros((BLOCK, 2))
-    ledger.add(EvaluatedPoints(start, start[:, 0], start, np.zeros(BLOCK, int)))
+def points_of(log_prob, position):
+    zero = np.zeros_like(position)
+    return EvaluatedPoints(position, log_prob(position), zero, np.arange(len(position)))
+
+
+def run_search(
+    log_prob, factor, budget, *, largest_step=np.inf, affordable=0, states=None
+):
+    """A search of an untrained network: its base, a standard normal density."""
+    network = LatentHNN(2, (4,))
+    draws = np.random.default_rng(1).standard_normal((BEFORE, 2))
+    states = draws[:NUM_STATES] if states is None else states(draws[:NUM_STATES])
+    ledger = GradientLedger(None, budget)
+    evaluated = [points_of(log_prob, x) for x in (states, draws[NUM_STATES:])]
+    for points in evaluated:
+        ledger.add(points)
+    at_states, fresh = (Compared.with_network(network, x) for x in evaluated)
     pilot = MarchingPilot(ledger, log_prob, factor, largest_step)
-    generator = np.random.default_rng(2)
     origin = np.zeros((CHAINS, 2))
-    result, reached = check(
-        LatentHNN(2, (4,)),  # untrained: its base, a standard normal density
-        run,
-        run,
+    found = search_tails(
+        network,
+        at_states,
+        fresh,
+        [states[:100]],
         ChainStates(origin, log_prob(origin), origin),
         pilot,
         ledger,
-        4 * BLOCK,
-        expedition_gradients,
-        generator,
-        [Mass(draws.reshape(-1, 2), np.ones(64 * 16))],
+        affordable,
+        np.random.default_rng(2),
     )
-    if pilot.starts:
-        # The stand-in's chains stay where they begin, and that comes back.
-        np.testing.assert_array_equal(reached.position[~pilot.is_hot], pilot.starts[-1])
-    else:
-        np.testing.assert_array_equal(reached.position, origin)
-    return result, pilot, ledger, target
+    cold = found.explorers.position[~pilot.is_hot]
+    # The stand-in's chains stay where they begin, and that comes back.
+    expected = pilot.starts[-1] if pilot.starts else origin[~pilot.is_hot]
+    np.testing.assert_array_equal(cold, expected)
+    # All that trajectories evaluated is told of, after what was evaluated before.
+    np.testing.assert_array_equal(found.elsewhere.position[:NUM_FRESH], fresh.position)
+    assert len(found.elsewhere.position) == NUM_FRESH + len(pilot.runs) * pilot.cost
+    # And is paid for, also if nothing came of it.
+    assert ledger.num_gradients == BEFORE + len(pilot.runs) * pilot.cost
+    return found, pilot, ledger
+
+
+def share_escaped(found):
+    """Of the points off the chains, where the network is two nats too high."""
+    return np.mean(found.elsewhere.residual < -2.0)
 
 
 def test_a_target_that_the_network_knows_is_looked_at_once():
-    result, pilot, ledger, target = run_check(gaussian, 1.5, 10_000)
+    found, pilot, _ = run_search(gaussian, 1.5, 10_000)
     assert pilot.runs == [True]
-    assert target.count == 4 * BLOCK
-    assert ledger.num_gradients == 5 * BLOCK + pilot.cost
-    assert len(result.position) == 4 * BLOCK + pilot.cost
-    assert result.num_own == 3 * BLOCK
-    # The network is in float32, and the energies are below ten.
-    np.testing.assert_allclose(result.residual, 0.0, atol=1e-5)
-    assert result.quality.is_good
+    assert not found.is_open
+    # The network is in float32, and the energies are below twenty.
+    np.testing.assert_allclose(found.elsewhere.residual, 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("affordable", "factor", "expected"), [(0, 1.2, 4), (6, 1.13, 6)]
 )
 def test_trajectories_go_on_as_long_as_they_get_out(affordable, factor, expected):
-    result, pilot, ledger, _ = run_check(
-        heavy_tailed, factor, 10_000, expedition_gradients=affordable * CHAINS * LEAVES
+    found, pilot, _ = run_search(
+        heavy_tailed, factor, 10_000, affordable=affordable * CHAINS * LEAVES
     )
-    # All that the check may cost, and only the first time without the hot ones.
+    # All that the search may cost, and only the first time without the hot ones.
     assert len(pilot.runs) == expected
     assert pilot.runs == [True] + [False] * (len(pilot.runs) - 1)
-    assert result.quality.is_open
-    assert result.quality.escaped > 0.1
-    assert not result.quality.is_good
-    assert ledger.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
+    assert found.is_open
+    assert share_escaped(found) > 0.1
     # Each run began where the last one ended, beyond five sds pushed outwards.
-    assert np.max(np.abs(result.position)) > 2.0 * factor ** len(pilot.runs)
+    farthest = np.max(np.abs(found.elsewhere.position))
+    assert farthest > 2.0 * factor ** len(pilot.runs)
     np.testing.assert_allclose(np.abs(pilot.paces[-1].push), [[3.0, 0.0]] * CHAINS)
 
 
 def test_the_first_trajectories_from_the_frontier_are_pushed_outwards():
-    _, pilot, _, _ = run_check(gaussian, 1.5, 10_000)
+    _, pilot, _ = run_search(gaussian, 1.5, 10_000)
     push = pilot.paces[0].push
     np.testing.assert_allclose(np.linalg.norm(push, axis=-1), [3.0, 0.0, 3.0, 0.0])
     # Along the coordinate in which a start is farthest out, away from the centre.
@@ -154,56 +152,49 @@ def test_the_first_trajectories_from_the_frontier_are_pushed_outwards():
 
 
 def test_no_trajectory_starts_in_a_well_that_only_the_network_has():
-    _, pilot, _, _ = run_check(walled, 1.5, 10_000)
+    # The chains never go there; a sixth of the other points lie behind the wall, and
+    # some of the farthest.
+    def before_the_wall(draws):
+        return np.where(draws > [1.0, np.inf], -draws, draws)
+
+    _, pilot, _ = run_search(walled, 1.5, 10_000, states=before_the_wall)
     first = pilot.starts[0]
     assert len(first) == CHAINS // 2
-    # A sixth of the network's draws lie behind the wall, and some of the farthest.
     assert np.all(first[:, 0] <= 1.0)
     assert np.all(np.max(np.abs(first), axis=-1) > 1.5)
 
 
-def test_trajectories_do_not_run_away_from_what_the_network_visits():
-    result, pilot, _, _ = run_check(
-        heavy_tailed, 1.5, 10_000, expedition_gradients=20 * CHAINS * LEAVES
+def test_trajectories_do_not_run_away_from_where_the_chains_go():
+    found, pilot, _ = run_search(
+        heavy_tailed, 1.5, 10_000, affordable=20 * CHAINS * LEAVES
     )
-    # Its chain's draws end at about 3.5: three times that, and once more.
+    # The chains' states end at about 3.5: three times that, and once more.
     assert len(pilot.runs) < 10
-    assert 5.0 < np.max(np.abs(result.position)) < 1.5 * 3.0 * 4.0
-    assert not result.quality.is_open
-    assert not result.quality.is_good
+    farthest = np.max(np.abs(found.elsewhere.position))
+    assert 5.0 < farthest < 1.5 * 3.0 * 4.0
+    assert not found.is_open
+    assert share_escaped(found) > 0.1
 
 
 def test_trajectories_that_diverge_have_seen_nothing():
-    result, pilot, ledger, _ = run_check(heavy_tailed, 1.5, 10_000, largest_step=0.2)
+    found, pilot, _ = run_search(heavy_tailed, 1.5, 10_000, largest_step=0.2)
     # Of a curvature of one: too long twice, then short enough to see the tail.
     steps = [np.max(pace.step) for pace in pilot.paces]
     np.testing.assert_allclose(steps[:3], [0.9, 0.4, 0.16], rtol=1e-3)
-    assert result.quality.escaped > 0.1
-    assert not result.quality.is_good
-    # What they have evaluated is paid for all the same.
-    assert ledger.num_gradients == 5 * BLOCK + len(pilot.runs) * pilot.cost
+    assert share_escaped(found) > 0.1
 
 
-def test_a_network_is_not_good_if_all_trajectories_diverge():
-    result, pilot, _, _ = run_check(gaussian, 1.5, 10_000, largest_step=0.0)
+def test_a_tail_is_open_if_all_trajectories_diverge():
+    found, pilot, _ = run_search(gaussian, 1.5, 10_000, largest_step=0.0)
     assert len(pilot.runs) == 4
-    assert result.quality.is_open
-    assert not result.quality.is_good
-
-
-def test_wells_that_only_a_network_has_are_no_mass():
-    position = np.array([[0.0], [1.0], [50.0]])
-    mass = Mass.of_draws(position, np.array([0.0, np.log(2.0), 40.0]))
-    np.testing.assert_allclose(mass.weight, [2.0, 1.0, 0.0], atol=1e-12)
-    nowhere = Mass.of_draws(position, np.full(3, np.inf))
-    np.testing.assert_array_equal(nowhere.weight, 0.0)
+    assert found.is_open
 
 
 @pytest.mark.parametrize("spare", [0, 1, 2])
-def test_the_budget_ends_an_expedition(spare):
+def test_the_budget_ends_a_search(spare):
     cost = CHAINS * LEAVES
-    budget = 5 * BLOCK + spare * cost + cost - 1
-    _, pilot, ledger, _ = run_check(heavy_tailed, 1.5, budget)
+    budget = BEFORE + spare * cost + cost - 1
+    _, pilot, ledger = run_search(heavy_tailed, 1.5, budget)
     assert len(pilot.runs) == spare
     assert ledger.left == cost - 1
 
