@@ -30,7 +30,7 @@ ARGUMENTS = [
     ({"n_draws": True}, TypeError, "`n_draws`"),
     ({"n_chains": 0}, ValueError, "`n_chains`"),
     ({"n_chains": "4"}, TypeError, "`n_chains`"),
-    ({"gradient_budget": 10}, ValueError, "`gradient_budget` is 10; .* 336 or more"),
+    ({"gradient_budget": 10}, ValueError, "`gradient_budget` is 10; .* 368 or more"),
     ({"gradient_budget": 1e4}, TypeError, "`gradient_budget`"),
     ({"gradient_budget": -1}, ValueError, "`gradient_budget`"),
     ({"method": "hmc"}, ValueError, "`method`"),
