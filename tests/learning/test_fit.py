@@ -130,7 +130,7 @@ def test_a_budget_that_is_too_small_says_the_least(dim):
 def short_fit():
     """Of the skewed density, with the budget for a round or two."""
     start = np.zeros([2], np.float32)
-    return tfp_lhnn.fit(skewed, start, 1100, seed=1, hidden_units=SMALL)
+    return tfp_lhnn.fit(skewed, start, 600, seed=1, hidden_units=SMALL)
 
 
 def gaussian_log_prob(q):

@@ -41,6 +41,7 @@ ARGUMENTS = [
     ({"checkpoint": 1}, TypeError, "`checkpoint`"),
     ({"checkpoint": ""}, ValueError, "`checkpoint`"),
     ({"fit": "fit"}, TypeError, "`fit`"),
+    ({"config": {"num_chains": 8}}, TypeError, "`config` is a dict"),
     ({"hidden_units": 64}, TypeError, "`hidden_units`"),
     ({"hidden_units": ()}, ValueError, "`hidden_units`"),
     ({"hidden_units": (8, 0)}, ValueError, "`hidden_units"),
