@@ -382,8 +382,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     np.testing.assert_array_equal(again.posterior["x"], first.posterior["x"])
     with pytest.raises(ValueError, match="seed"):
         run_traced(target, 2, checkpoint=tmp_path / "run")
+    other = tfp_lhnn.FitConfig(num_steps=300)
     with pytest.raises(ValueError, match="network"):
-        other = tfp_lhnn.FitConfig(num_steps=300)
         run_traced(target, 1, checkpoint=tmp_path / "run", config=other)
     with pytest.raises(ValueError, match="log density has changed"):
         run_traced(lambda q: 2.0 * skewed(q), 1, checkpoint=tmp_path / "run")
