@@ -267,7 +267,9 @@ def test_chains_advance_by_as_many_gradients_as_there_are(walk):
     for one, size in zip(walk.rounds, walk.sizes, strict=True):
         before, after = one["advance"].before, one["advance"].after
         knows_bulk = before.last is not None and before.last.quality.acceptance >= 0.8
-        most = max(int(0.75 * size) if knows_bulk else size, SMALLEST)
+        # A block of tempered points and a trajectory are left for the search.
+        for_search = max(int(0.25 * size), BLOCK + before.pilot.cost)
+        most = max(size - for_search if knows_bulk else size, SMALLEST)
         assert most - CHAINS < one["advance"].cost <= most
         assert after.search is None
         assert after.surrogate is before.surrogate
@@ -330,12 +332,20 @@ def test_tails_are_searched_where_the_bulk_is_known(walk):
 
 def test_nothing_is_searched_without_gradients(walk):
     state = walk.rounds[-1]["advance"].after
-    broke = types.SimpleNamespace(left=BLOCK - 1)
+    # A block of points alone, without a trajectory, would tell nothing of tails.
+    broke = types.SimpleNamespace(left=BLOCK + state.pilot.cost - 1)
     state = dataclasses.replace(state, ledger=broke)
     assert search(state, 1000, CONFIG) is state
-    # Nor if the round is too small for a block.
-    rich = dataclasses.replace(state, ledger=types.SimpleNamespace(left=10_000))
-    assert search(rich, 4 * BLOCK - 1, CONFIG) is rich
+
+
+def test_the_last_round_has_gradients_for_a_search_where_the_bulk_is_known(walk):
+    state = walk.rounds[-1]["judge"].after
+    assert state.last.quality.acceptance >= CONFIG.known_acceptance
+    least = SMALLEST + BLOCK + state.pilot.cost
+    for left in range(least, 3000, 50):
+        ledger = types.SimpleNamespace(left=left, num_gradients=2000, budget=10_000)
+        size = round_size(dataclasses.replace(state, ledger=ledger), CONFIG)
+        assert size == left or left - size >= least
 
 
 # --- judging

@@ -165,7 +165,13 @@ def round_size(state: FitState, config: FitConfig) -> int:
     wanted = int(share * ledger.num_gradients)
     wanted = min(max(smallest, wanted), config.largest_round)
     # The last network has learned from all rounds, and a small one remains to judge it.
-    return min(wanted, left - smallest) if left >= 2 * smallest else left
+    last = smallest + (_least_search(state) if _knows_bulk(state, config) else 0)
+    return min(wanted, left - last) if left >= smallest + last else left
+
+
+def _least_search(state: FitState) -> int:
+    """Gradients with which something can be said of tails."""
+    return BLOCK + state.pilot.cost
 
 
 def learn(state: FitState, config: FitConfig) -> FitState:
@@ -201,7 +207,7 @@ def advance_chains(state: FitState, number: int, config: FitConfig) -> FitState:
     """
     surrogate = _surrogate(state)
     if _knows_bulk(state, config):
-        number = int((1.0 - _HOT_SHARE) * number)
+        number -= max(int(_HOT_SHARE * number), _least_search(state))
     name = f"refinement, round {len(state.rounds)}"
     with state.reporter.phase(name, unit="gradients") as phase:
         before = state.ledger.num_gradients
@@ -240,8 +246,10 @@ def search(state: FitState, number: int, config: FitConfig) -> FitState:
         state.chains.position, state.generator, temperature(surrogate.network.dim)
     )
     draws = hot.position.reshape(-1, surrogate.network.dim)
-    blocks = min(int(_HOT_SHARE * number) // BLOCK, ledger.left // BLOCK)
-    if not blocks:
+    # One trajectory at least is to follow.
+    affordable = (ledger.left - state.pilot.cost) // BLOCK
+    blocks = min(max(int(_HOT_SHARE * number) // BLOCK, 1), affordable)
+    if blocks < 1:
         return state
     chosen = state.generator.choice(len(draws), blocks * BLOCK, replace=False)
     fresh = Compared.with_network(

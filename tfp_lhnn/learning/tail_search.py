@@ -144,7 +144,7 @@ class TailSearch(NamedTuple):
     Attributes:
         elsewhere: points off the chains where the target was evaluated.
         is_open: whether trajectories were still on their way out when they were
-            stopped, or diverged, so that nobody knows.
+            stopped, or diverged, or none could be paid for, so that nobody knows.
         explorers: where the trajectories came to.
     """
 
@@ -196,7 +196,7 @@ def search_tails(
     # The first time just beyond what the network's chains meet.
     chosen, _ = starts(edge.highest)
     _, reach = starts(edge.ordinary)
-    is_open, product = False, _PRODUCT
+    is_open, product = True, _PRODUCT
     for expedition in range(min(number, ledger.left // pilot.cost)):
         # And the hot ones first go where they please.
         movable = ~pilot.is_hot if expedition == 0 else np.ones_like(pilot.is_hot)
