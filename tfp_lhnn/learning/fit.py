@@ -33,15 +33,16 @@ def fit(
 ) -> Fit:
     """Learns a target from as few true gradients as it takes.
 
-    A pilot runs short trajectories with true gradients from dispersed starts. All
-    points that it evaluates become training data. Each round then trains a network,
-    runs NUTS on the network alone, and evaluates the true density and gradient at a few
-    of the points that NUTS reached. Some of these are chosen at random and show how
-    good the fit is. If it is not good yet, others are chosen where the error is
-    probably large. True trajectories start at the farthest of them, and go on as long
-    as they find what the network does not know or a heavy tail leads farther out.
+    Chains come down from dispersed starts on short trajectories with true gradients.
+    Each round then trains a network on all points evaluated so far, and the chains make
+    exact transitions on the target with it: NUTS on the network proposes a point, value
+    and gradient of the target are evaluated there, and delayed acceptance decides. When
+    most proposals are accepted, true trajectories set out from the frontier of what is
+    known. They go on as long as they find what the network does not know or a heavy
+    tail leads farther out. All that is said of a network is measured at points that it
+    has not learned from. `docs/fit.md` has the loop on one page.
 
-    The fit stops when delayed acceptance would accept 95% of the network's proposals
+    The fit stops when delayed acceptance accepts 95% of the network's proposals
     and true trajectories find nothing that the network misses, in two rounds in a row
     that agree with the one before them (`Fit.is_confirmed`). It also stops when the
     budget is spent. No network is trained for a target that is Gaussian to a tenth of a

@@ -36,17 +36,18 @@ class Fit:
         leapfrogs_per_draw: of that step size.
         num_surrogate_transitions: NUTS transitions on the network after which a chain
             has about forgotten where it was; they cost nothing of the target.
-        states: last states of the surrogate's chains, or of the pilot's if the fit is
-            poor, `[chains, dim]`.
+        states: last states of the chains that ran on the target, `[chains, dim]`.
         data: every point at which a true gradient was evaluated.
         rounds: the history.
         num_gradients: true gradients evaluated; at most `gradient_budget`.
         num_evaluations: densities evaluated, those with a gradient included.
         gradient_budget: as given.
-        energy_error: of the network at fresh points, in nats; of a poor fit, whose
-            points are hardly the target's, it says little.
-        acceptance: that delayed acceptance would have.
-        held_out: potential and network error at the last fresh points, `[n]` each.
+        energy_error: of the network, in nats, where proposals were accepted that it has
+            not learned from; of a poor fit, with few such points, it says little.
+        acceptance: of delayed acceptance with this network, by the chains that ran on
+            the target.
+        held_out: potential and network error where `energy_error` is measured, `[n]`
+            each.
         radius: largest distance from the centre, in the base's coordinates, of the
             points learned from.
         nuts_gradients_per_effective_sample: what NUTS on true gradients would cost,

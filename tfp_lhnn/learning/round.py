@@ -16,12 +16,13 @@ class Round(NamedTuple):
         kind: `"pilot"`, or `"refinement"`.
         num_gradients: true gradients so far.
         num_points: points to learn from so far.
-        energy_error: of the network at fresh points of its own chain, in nats; NaN for
-            the pilot.
-        acceptance: that delayed acceptance would have there; NaN for the pilot.
-        tail_acceptance: the same from points of a tempered chain, where the target has
-            density; NaN for the pilot.
-        step_size: of the surrogate chain (or of the pilot), whitened.
+        energy_error: of the network, in nats, where the round's proposals were accepted;
+            NaN for the pilot.
+        acceptance: of delayed acceptance in the round; NaN for the pilot.
+        tail_acceptance: probability that a chain leaves points that the search along
+            tails has evaluated, where the target has density; 1 without a search, NaN
+            for the pilot.
+        step_size: of the network's chain (or of the pilot), whitened.
         history: of the training; `None` for the pilot.
         seconds: that the round took.
     """
