@@ -16,7 +16,7 @@ class Round(NamedTuple):
         kind: `"pilot"`, or `"refinement"`.
         num_gradients: true gradients so far.
         num_points: points to learn from so far.
-        energy_error: of the network, in nats, where the round's proposals were accepted;
+        energy_error: of the network, in nats, where its proposals were accepted;
             NaN for the pilot.
         acceptance: of delayed acceptance in the round; NaN for the pilot.
         tail_acceptance: probability that a chain leaves points that the search along
