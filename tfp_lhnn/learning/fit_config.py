@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+
+from tfp_lhnn.support.arguments import check_count
 
 __all__ = ["FitConfig"]
+
+# Every second chain is hot while they settle.
+_FEWEST_CHAINS = 2
+
+_SHARES = (
+    "settle_share",
+    "stragglers",
+    "typical_share",
+    "low_acceptance",
+    "reserve",
+    "known_acceptance",
+    "good_acceptance",
+    "even_acceptance",
+    "small_gain",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +66,10 @@ class FitConfig:
         small_gain: a share of accepted proposals that is not worth another round.
         even_acceptance: errors that no network can learn, such as ripples, leave about
             0.86 of the proposals at the largest energy error that is good.
+
+    Raises:
+        TypeError: if a number has the wrong type.
+        ValueError: if a number is out of range; the message names it.
     """
 
     num_chains: int = 16
@@ -73,3 +95,17 @@ class FitConfig:
     sufficient_base_error: float = 0.1
     even_acceptance: float = 0.8
     small_gain: float = 0.02
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, name = getattr(self, field.name), field.name
+            if field.type == "int":
+                check_count(name, value, _FEWEST_CHAINS if name == "num_chains" else 1)
+                continue
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise TypeError(f"`{name}` is {value!r}; expected a number.")
+            largest = 1.0 if name in _SHARES else math.inf
+            # Negated so that NaN is refused.
+            if not (0.0 <= value <= largest and math.isfinite(value)):
+                bounds = "between 0 and 1" if name in _SHARES else "0 or more"
+                raise ValueError(f"`{name}` is {value}; expected {bounds}.")
