@@ -21,7 +21,7 @@ from .exact_draws import FALSE_ALARM_RATE, moved, p_value, skewed_draws
 CHAINS = 20_000
 # Without true trajectories, and with them after every second proposal.
 PLAIN = FitConfig(low_acceptance=0.0)
-ASSISTED = FitConfig(low_acceptance=2.0)
+ASSISTED = FitConfig(low_acceptance=1.0)
 
 
 def wrong_surrogate(selected):

@@ -199,7 +199,7 @@ def test_the_same_seed_gives_the_same_fit():
 def test_other_numbers_make_another_fit():
     start = np.zeros([2], np.float32)
     config = tfp_lhnn.FitConfig(
-        num_chains=8, settle_points=400, sufficient_base_error=-1.0, good_rounds=1
+        num_chains=8, settle_points=400, sufficient_base_error=0.0, good_rounds=1
     )
     fitted = tfp_lhnn.fit(
         gaussian_log_prob, start, 3000, seed=1, hidden_units=SMALL, config=config
