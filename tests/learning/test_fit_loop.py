@@ -412,7 +412,7 @@ def known(walk):
     """The last round's state, as if a search had found nothing."""
     state = walk.rounds[-1]["judge"].before
     assert state.advanced.acceptance > CONFIG.good_acceptance
-    fresh = Compared.of_states(state.surrogate.network, state.advanced)
+    fresh = Compared.with_network(state.surrogate.network, state.advanced.states)
     nothing = TailSearch(fresh, False, state.explorers)
     return dataclasses.replace(
         state, search=nothing, last=None, best=None, good_rounds=0

@@ -81,6 +81,11 @@ class GradientLedger:
             *(np.concatenate(x) for x in zip(*self._entries, strict=True))
         )
 
+    @property
+    def log_prob(self) -> np.ndarray:
+        """Log densities at all points so far, `[n]`, without a copy of the rest."""
+        return np.concatenate([points.log_prob for points in self._entries])
+
     def add(self, points: EvaluatedPoints) -> None:
         """Enters points that were evaluated just now.
 
@@ -98,11 +103,7 @@ class GradientLedger:
         Args:
             position: `[chains, dim]`.
         """
-        log_prob, gradient = self.target.evaluate(position)
-        number = np.arange(len(position))
-        points = EvaluatedPoints(position, log_prob, gradient, number)
-        self.add(points)
-        return points
+        return self._enter(position, *self.target.evaluate(position))
 
     def evaluate(self, position: np.ndarray) -> EvaluatedPoints:
         """Evaluates independent points, block by block.
@@ -116,6 +117,12 @@ class GradientLedger:
             for block in np.split(position, len(position) // BLOCK)
         ]
         log_prob, gradient = (np.concatenate(x) for x in zip(*blocks, strict=True))
+        return self._enter(position, log_prob, gradient)
+
+    def _enter(
+        self, position: np.ndarray, log_prob: np.ndarray, gradient: np.ndarray
+    ) -> EvaluatedPoints:
+        """Enters points of which each is a trajectory of its own."""
         number = np.arange(len(position))
         points = EvaluatedPoints(position, log_prob, gradient, number)
         self.add(points)

@@ -54,6 +54,11 @@ class Advance(NamedTuple):
         """Mean probability of acceptance."""
         return float(np.mean(np.exp(np.minimum(self.log_ratio, 0.0))))
 
+    @property
+    def states(self) -> ChainStates:
+        """Where the chains were after the transitions, `n` of them."""
+        return ChainStates(self.state, self.state_log_prob, self.state_gradient)
+
     def fresh_residual(self, network: LatentHNN) -> np.ndarray:
         """`U − U_θ` where proposals were accepted, `[k]`."""
         accepted = self.is_accepted
@@ -104,14 +109,7 @@ def advance(
         log_ratio = np.where(is_possible, log_ratio, -np.inf)
         is_accepted = np.log(generator.uniform(size=num_chains)) < log_ratio
         chains = chains.where(is_accepted, ChainStates(*points[:3]))
-        records.append(
-            Advance(
-                *points[:3],
-                log_ratio,
-                is_accepted,
-                *chains,
-            )
-        )
+        records.append(Advance(*points[:3], log_ratio, is_accepted, *chains))
         recent = np.mean([r.acceptance for r in records[-_RECENT:]])
         if (
             recent < config.low_acceptance

@@ -1,4 +1,4 @@
-"""Every number that `fit` uses."""
+"""The numbers of the loop of `fit`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHARES = (
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig:
-    """The numbers of `fit`. Those of the network's training are `train`'s own.
+    """The numbers of the loop of `fit`. Those of training are `train`'s own.
 
     Attributes:
         num_chains: chains that run on the target while the network learns. Each call
@@ -50,8 +50,8 @@ class FitConfig:
         num_steps: training steps, for up to
         num_points: so many points; with more points there are more steps.
         low_acceptance: below it, over the last transitions, every second proposal is
-            followed by a true trajectory. A fit below it is poor.
-        reserve: share of the budget that a poor fit leaves to sampling.
+            followed by a true trajectory.
+        reserve: share of the budget left to sampling, if acceptance is that low.
         known_acceptance: from here on the bulk is known: proposals may take several
             transitions on the network, and tails are searched.
         most_transitions: of these, at most.

@@ -123,7 +123,7 @@ def settle(
     first = Round(
         "pilot",
         pilot.num_gradients,
-        int(np.sum(np.isfinite(ledger.points.log_prob))),
+        int(np.sum(np.isfinite(ledger.log_prob))),
         np.nan,
         np.nan,
         np.nan,
@@ -257,7 +257,7 @@ def search(state: FitState, number: int, config: FitConfig) -> FitState:
     )
     found = search_tails(
         surrogate.network,
-        Compared.of_states(surrogate.network, advanced),
+        Compared.with_network(surrogate.network, advanced.states),
         fresh,
         state.visited,
         state.explorers,

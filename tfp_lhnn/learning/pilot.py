@@ -225,7 +225,7 @@ class Pilot:
             tf.constant(step[:, np.newaxis], dtype),
             tf.constant(np.ones_like(step) if exact else self._temperature, dtype),
             tf.constant(push, dtype),
-            tf.constant(self._is_far(chains) & (not exact)),
+            tf.constant(np.zeros(len(step), bool) if exact else self._is_far(chains)),
             tf.constant(exact),
             tf.constant(self._generator.integers(2**31, size=2), tf.int32),
         )
@@ -269,7 +269,7 @@ class Pilot:
         self._base = base
 
     def _is_far(self, chains: ChainStates) -> np.ndarray:
-        log_prob = self._ledger.points.log_prob
+        log_prob = self._ledger.log_prob
         dim = chains.position.shape[1]
         best = np.quantile(log_prob[np.isfinite(log_prob)], 0.95)
         return ~(chains.log_prob >= best - dim - 10.0 * np.sqrt(dim) - 10.0)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tfp_lhnn.evaluation.gradient_ledger import EvaluatedPoints, GradientLedger
-from tfp_lhnn.learning.advance import Advance
 from tfp_lhnn.learning.frontier import Yardstick, frontier
 from tfp_lhnn.learning.pilot import LARGEST_STEP, ChainStates, Pace, Pilot
 from tfp_lhnn.learning.quality import has_escaped, highest_potential
@@ -61,20 +60,13 @@ class Compared(NamedTuple):
     residual: np.ndarray
 
     @classmethod
-    def with_network(cls, network: LatentHNN, points: EvaluatedPoints) -> Compared:
+    def with_network(
+        cls, network: LatentHNN, points: EvaluatedPoints | ChainStates
+    ) -> Compared:
         """Points at which the target is known."""
         energy = network.potential(points.position).numpy().astype(np.float64)
         residual = -points.log_prob.astype(np.float64) - energy
         return cls(points.position, points.log_prob, points.gradient, residual)
-
-    @classmethod
-    def of_states(cls, network: LatentHNN, advanced: Advance) -> Compared:
-        """Where the chains have been in a round."""
-        state, log_prob = advanced.state, advanced.state_log_prob
-        gradient = advanced.state_gradient
-        energy = network.potential(state).numpy().astype(np.float64)
-        residual = -log_prob.astype(np.float64) - energy
-        return cls(state, log_prob, gradient, residual)
 
     def and_others(self, others: Compared) -> Compared:
         """These, then those."""
